@@ -1,0 +1,1 @@
+//! Pure, synchronous HTTP caching rules.

@@ -1,0 +1,1 @@
+//! Locks for one process and for many: leases with a token and a time to live.

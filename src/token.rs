@@ -1,0 +1,40 @@
+//! Tokens: who holds a lease or a lock.
+
+use std::fmt::{self, Write as _};
+
+/// A random name of one holder: 128 bits from the operating system, written as 32 hex digits.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Token(String);
+
+impl Token {
+    /// A fresh token.
+    ///
+    /// # Errors
+    ///
+    /// The operating system gave no random bytes.
+    pub(crate) fn random() -> Result<Self, getrandom::Error> {
+        let mut bytes = [0_u8; 16];
+        getrandom::fill(&mut bytes)?;
+        Ok(Self(hex(&bytes)))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Lower-case hex digits of `bytes`.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string does not fail");
+            text
+        })
+}

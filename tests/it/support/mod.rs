@@ -1,0 +1,1 @@
+//! Scaffolding that the tests share.
