@@ -1,0 +1,150 @@
+//! Single flight within one process: all requests for one key share one build.
+//!
+//! ```text
+//!   join ──► Starter ── spawns the flight's task, which holds the Pilot ─┐
+//!        └─► Waiter                                                      │
+//!                 every one of them holds a Seat and watches  ◄── news ──┘
+//! ```
+//!
+//! Nobody in a flight owns it: the task does. A request that goes away drops its [`Seat`]; the
+//! flight's task decides what an empty flight means. A flight that no longer takes newcomers is
+//! sealed: the next request starts another one under the same key, and the old one, when it ends,
+//! removes only itself.
+//!
+//! The locks are `std`'s, held for a few lines and never across an await.
+
+mod news;
+mod state;
+mod table;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+pub(crate) use self::{
+    news::{Failure, News, Stream, Verdict},
+    state::{Left, Turned},
+    table::{Flights, Joined, Limits},
+};
+use self::state::State;
+use crate::{key::Key, purges::Moment};
+
+/// All requests of this process that share one build of one key.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) key: Key,
+    /// What had been purged when the flight began.
+    pub(crate) began: Moment,
+    state: Mutex<State>,
+    news: watch::Sender<News>,
+    emptied: Notify,
+}
+
+impl Flight {
+    fn new(key: Key, began: Moment) -> Self {
+        Self {
+            key,
+            began,
+            state: Mutex::default(),
+            news: watch::Sender::new(News::None),
+            emptied: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes no newcomers from now on.
+    pub(crate) fn seal(&self) {
+        self.state().seal();
+    }
+
+    /// Tells everybody in the flight, and those who come while it is open.
+    pub(crate) fn tell(&self, news: News) {
+        drop(self.news.send_replace(news));
+    }
+
+    pub(crate) fn news(&self) -> News {
+        self.news.borrow().clone()
+    }
+
+    /// Waits until nobody is in the flight, and seals it in that moment.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the flight stays open.
+    pub(crate) async fn sealed_empty(&self) {
+        while !self.state().seal_if_empty() {
+            self.emptied.notified().await;
+        }
+    }
+}
+
+/// One request's place in a flight; dropped, the request has left.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    flight: Arc<Flight>,
+    news: watch::Receiver<News>,
+    /// What had been purged when the request came.
+    pub(crate) joined: Moment,
+    _place: table::Place,
+}
+
+impl Seat {
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    /// The flight's first news, or at once what it last told.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, nothing is missed: news stay.
+    pub(crate) async fn news(&mut self) -> News {
+        match self.news.wait_for(|news| !matches!(news, News::None)).await {
+            Ok(news) => news.clone(),
+            // The sender lives in the flight, which this seat keeps alive.
+            Err(_closed) => News::Landed(Verdict::Abandoned),
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if self.flight.state().leave() == Left::Last {
+            self.flight.emptied.notify_one();
+        }
+    }
+}
+
+/// The flight's task's own end of it: dropped, the flight leaves the table, and if nothing was told
+/// those in it start over.
+#[derive(Debug)]
+pub(crate) struct Pilot {
+    flight: Arc<Flight>,
+    table: Flights,
+}
+
+impl Pilot {
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.flight.seal();
+        self.table.remove(&self.flight);
+        self.flight.news.send_if_modified(|news| {
+            let untold = matches!(news, News::None);
+            if untold {
+                *news = News::Landed(Verdict::Abandoned);
+            }
+            untold
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

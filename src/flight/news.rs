@@ -1,0 +1,59 @@
+//! What a flight tells those who are in it.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http_body::SizeHint;
+
+use crate::{
+    body::Growing,
+    entry::{Entry, Head},
+    http::vary::Fields,
+};
+
+/// The latest word from a flight's task.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum News {
+    #[default]
+    None,
+    /// The response is shareable and small enough: read along while it is being produced.
+    Streaming(Arc<Stream>),
+    /// The resource has variants: look under the one that the request asks for.
+    Elsewhere(Fields),
+    Landed(Verdict),
+}
+
+/// A response whose body is still growing.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) head: Head,
+    pub(crate) body: Growing,
+    pub(crate) hint: SizeHint,
+}
+
+/// How a build ended, as waiters see it.
+#[derive(Clone, Debug)]
+pub(crate) enum Verdict {
+    /// There is an entry: built here, or found in the shared tier.
+    Stored(Arc<Entry>),
+    /// For those in the flight, not stored.
+    Shared(Arc<Entry>),
+    /// Purged while it was being built: for those who were already waiting then.
+    Invalidated(Arc<Entry>),
+    /// The response is for its own request alone: everyone is free.
+    Uncacheable,
+    /// Too large to be stored or shared: everyone is free.
+    TooLarge,
+    Failed(Arc<Failure>),
+    /// Nothing came of it: start over.
+    Abandoned,
+}
+
+/// A failed build, as it is shared with everybody but the request that started it.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The handler answered with a server error: the same for all.
+    Response(Arc<Entry>),
+    /// A failure without a response of its own.
+    Status(StatusCode),
+}

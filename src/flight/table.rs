@@ -1,0 +1,162 @@
+//! The flights of a cache, by key.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::BuildHasher as _,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use foldhash::fast::RandomState;
+
+use super::{Flight, Pilot, Seat, Turned};
+use crate::{key::Key, purges::Moment};
+
+const SHARDS: usize = 64;
+
+/// All flights under way. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Flights(Arc<Table>);
+
+#[derive(Debug)]
+struct Table {
+    shards: [Mutex<HashMap<Key, Arc<Flight>, RandomState>>; SHARDS],
+    hasher: RandomState,
+    waiters: Arc<AtomicUsize>,
+}
+
+/// How many may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) per_flight: usize,
+    pub(crate) in_all: usize,
+}
+
+/// What became of a request that asked to join.
+#[derive(Debug)]
+pub(crate) enum Joined {
+    /// The flight is new: the request has to spawn its task.
+    Starter(Seat, Pilot),
+    Waiter(Seat),
+    /// There are too many waiters.
+    Full,
+}
+
+/// A place among all waiters of the cache.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(waiters: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        waiters
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                Some(count + 1).filter(|count| *count <= limit)
+            })
+            .is_ok()
+            .then(|| Self(Arc::clone(waiters)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        Self(Arc::new(Table {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::default(),
+            waiters: Arc::default(),
+        }))
+    }
+}
+
+impl Flights {
+    /// Joins the flight of `key`, or starts one where there is none that takes newcomers.
+    ///
+    /// `overtaken` says of a running flight that what it builds is no longer for newcomers.
+    pub(crate) fn join(
+        &self,
+        key: &Key,
+        now: Moment,
+        limits: Limits,
+        overtaken: impl FnOnce(&Flight) -> bool,
+    ) -> Joined {
+        let Some(place) = Place::take(&self.0.waiters, limits.in_all) else {
+            return Joined::Full;
+        };
+        let mut shard = self.shard(key);
+        match shard.entry(key.clone()) {
+            Entry::Vacant(vacant) => {
+                let flight = Arc::new(Flight::new(key.clone(), now));
+                self.start(Arc::clone(vacant.insert(flight)), now, place)
+            }
+            Entry::Occupied(mut running) => {
+                if overtaken(running.get()) {
+                    running.get().seal();
+                }
+                let admission = running.get().state().join(limits.per_flight);
+                match admission {
+                    Ok(()) => Joined::Waiter(seat(running.get(), now, place)),
+                    Err(Turned::Full) => Joined::Full,
+                    Err(Turned::Sealed) => {
+                        let flight = Arc::new(Flight::new(key.clone(), now));
+                        running.insert(Arc::clone(&flight));
+                        self.start(flight, now, place)
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&self, flight: Arc<Flight>, now: Moment, place: Place) -> Joined {
+        let admission = flight.state().join(usize::MAX);
+        debug_assert_eq!(admission, Ok(()), "a new flight is open");
+        let seat = seat(&flight, now, place);
+        let table = self.clone();
+        Joined::Starter(seat, Pilot { flight, table })
+    }
+
+    /// Takes `flight` out, and no other one under its key.
+    pub(super) fn remove(&self, flight: &Arc<Flight>) {
+        let mut shard = self.shard(&flight.key);
+        if shard.get(&flight.key).is_some_and(|known| Arc::ptr_eq(known, flight)) {
+            shard.remove(&flight.key);
+        }
+    }
+
+    /// The flights under way.
+    pub(crate) fn len(&self) -> usize {
+        let shards = self.0.shards.iter();
+        shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// The requests that wait in them.
+    pub(crate) fn waiters(&self) -> usize {
+        self.0.waiters.load(Ordering::Relaxed)
+    }
+
+    fn shard(&self, key: &Key) -> MutexGuard<'_, HashMap<Key, Arc<Flight>, RandomState>> {
+        let hash = self.0.hasher.hash_one(key.as_bytes());
+        let at = usize::try_from(hash % SHARDS as u64).expect("a shard's number is small");
+        self.0
+            .shards
+            .get(at)
+            .expect("the remainder is below the number of shards")
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn seat(flight: &Arc<Flight>, joined: Moment, place: Place) -> Seat {
+    Seat {
+        news: flight.news.subscribe(),
+        flight: Arc::clone(flight),
+        joined,
+        _place: place,
+    }
+}
