@@ -39,7 +39,7 @@ impl Key {
     /// The key of one variant of this resource.
     pub(crate) fn variant(&self, values: &[u8]) -> Self {
         let mut bytes = self.0.to_vec();
-        part(&mut bytes, Tag::Variant, values);
+        push_variant(&mut bytes, values);
         Self(bytes.into())
     }
 
@@ -111,6 +111,11 @@ enum Tag {
     CookieValue = b'd' as isize,
     Own = b'o' as isize,
     Variant = b'v' as isize,
+}
+
+/// Turns the key of a resource into the key of one of its variants.
+pub(crate) fn push_variant(key: &mut Vec<u8>, values: &[u8]) {
+    part(key, Tag::Variant, values);
 }
 
 fn part(bytes: &mut Vec<u8>, tag: Tag, value: &[u8]) {
@@ -314,6 +319,11 @@ impl KeyRules {
         }
     }
 
+    /// The implicit tag of what this request asks for: its authority and path, whatever the query.
+    pub(crate) fn uri_tag(&self, parts: &Parts) -> Digest {
+        uri_tag(self.target(parts), &parts.headers)
+    }
+
     fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
         let target = self.target(parts);
         write_authority(target, &parts.headers, bytes)?;
@@ -329,6 +339,15 @@ impl KeyRules {
         }
         Ok(())
     }
+}
+
+/// The implicit tag of all entries for an authority and a path.
+pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
+    let mut bytes = Vec::new();
+    // An authority that cannot be keyed has no entries either.
+    drop(write_authority(uri, headers, &mut bytes));
+    part(&mut bytes, Tag::Path, uri.path().as_bytes());
+    Digest::of(&bytes)
 }
 
 fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {

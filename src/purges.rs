@@ -19,6 +19,12 @@ use crate::key::Digest;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
+impl Moment {
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// The purges of one cache.
 #[derive(Debug)]
 pub(crate) struct Purges {

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use tokio::{runtime::Handle, task::JoinHandle};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 /// Spawns `future` on the runtime of the caller, in the caller's span.
 ///
@@ -14,6 +14,15 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
+    spawn_in(Span::current(), future)
+}
+
+/// As [`spawn`], in a span of its own.
+pub(crate) fn spawn_in<F>(span: Span, future: F) -> Option<JoinHandle<F::Output>>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     let handle = Handle::try_current().ok()?;
-    Some(handle.spawn(future.in_current_span()))
+    Some(handle.spawn(future.instrument(span)))
 }

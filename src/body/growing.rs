@@ -33,23 +33,18 @@ impl Memory {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn reserve(&self, bytes: usize) -> Result<(), Overflow> {
+    fn reserve(&self, bytes: usize) -> bool {
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
                 used.checked_add(bytes).filter(|used| *used <= self.limit)
             })
-            .map(drop)
-            .map_err(|_used| Overflow)
+            .is_ok()
     }
 
     fn give_back(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
-
-/// The chunk does not fit: it was not appended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Overflow;
 
 /// How a growing body ended.
 #[derive(Clone, Debug)]
@@ -120,14 +115,13 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The body would pass its limit, or all bodies together the cache's; nothing was appended.
-    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Overflow> {
+    /// The body would pass its limit, or all bodies together the cache's: the chunk comes back.
+    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Bytes> {
         let mut state = self.0.lock();
         let length = state.length.saturating_add(chunk.len());
-        if length > self.0.limit {
-            return Err(Overflow);
+        if length > self.0.limit || !self.0.memory.reserve(chunk.len()) {
+            return Err(chunk);
         }
-        self.0.memory.reserve(chunk.len())?;
         state.length = length;
         state.chunks.push(chunk);
         wake(state);

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 pub use self::error::BodyError;
 pub(crate) use self::{
     error::BoxError,
-    growing::{End, Growing, Memory, Overflow, Reader, Step, Writer},
+    growing::{End, Growing, Memory, Reader, Step, Writer},
 };
 
 pin_project! {
@@ -51,13 +51,14 @@ pin_project! {
         Shared { reader: Reader, hint: SizeHint },
         Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>> },
         Passed { #[pin] body: B },
+        Rest { body: Pin<Box<B>> },
     }
 }
 
 /// What the build leaves to the request that started it, once the shared part of a body has ended.
 pub(crate) enum Rest<B> {
     /// The response is too large (or too slow) to be stored: this is all that was not read yet.
-    Body(B),
+    Body(Pin<Box<B>>),
     Error(BoxError),
     Panic(Box<dyn std::any::Any + Send>),
 }
@@ -109,7 +110,7 @@ impl<B> fmt::Debug for Body<B> {
             Kind::Full { .. } => "Body(full)",
             Kind::Shared { .. } => "Body(shared)",
             Kind::Leading { .. } => "Body(leading)",
-            Kind::Passed { .. } => "Body(passed)",
+            Kind::Passed { .. } | Kind::Rest { .. } => "Body(passed)",
         })
     }
 }
@@ -129,6 +130,7 @@ where
         let rest = match self.as_mut().project().kind.project() {
             KindProjection::Full { data, trailers } => return Poll::Ready(next_of(data, trailers)),
             KindProjection::Passed { body } => return poll_passed(body, cx),
+            KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
             KindProjection::Shared { reader, hint } => {
                 return Poll::Ready(match ready!(reader.poll(cx)) {
                     Step::Data(data) => Some(Ok(counted(data, hint))),
@@ -145,7 +147,7 @@ where
             },
         };
         match rest {
-            Ok(Rest::Body(body)) => self.as_mut().project().kind.set(Kind::Passed { body }),
+            Ok(Rest::Body(body)) => self.as_mut().project().kind.set(Kind::Rest { body }),
             Ok(Rest::Error(source)) => {
                 return Poll::Ready(self.ended_by(BodyError::inner(source)));
             }
@@ -160,6 +162,7 @@ where
             Kind::Full { data, trailers } => data.is_empty() && trailers.is_none(),
             Kind::Shared { .. } | Kind::Leading { .. } => false,
             Kind::Passed { body } => body.is_end_stream(),
+            Kind::Rest { body } => body.is_end_stream(),
         }
     }
 
@@ -170,6 +173,7 @@ where
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
             Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => hint.clone(),
             Kind::Passed { body } => body.size_hint(),
+            Kind::Rest { body } => body.size_hint(),
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
 use http_body::SizeHint;
 
 use crate::{
     body::Growing,
-    entry::{Entry, Head},
-    http::vary::Fields,
+    entry::{self, Entry, Fields, Head},
+    purges::Moment,
 };
 
 /// The latest word from a flight's task.
@@ -56,4 +57,29 @@ pub(crate) enum Failure {
     Response(Arc<Entry>),
     /// A failure without a response of its own.
     Status(StatusCode),
+    /// There is a stale entry that may stand in (RFC 5861 section 4).
+    Stale(Arc<Entry>),
+}
+
+impl Failure {
+    /// The failure that another process has told of.
+    pub(crate) fn of(entry: Arc<Entry>) -> Self {
+        if entry.head.headers.is_empty() && entry.body.is_empty() {
+            Self::Status(entry.head.status)
+        } else {
+            Self::Response(entry)
+        }
+    }
+
+    /// The failure as other processes are told of it.
+    pub(crate) fn as_entry(&self, began: Moment) -> Arc<Entry> {
+        let status = match self {
+            Self::Response(entry) => return Arc::clone(entry),
+            Self::Status(status) => *status,
+            Self::Stale(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let headers = HeaderMap::new();
+        let head = Head { status, headers, variant: None, age: 0 };
+        entry::unstored(head, Bytes::new(), None, began)
+    }
 }

@@ -1,0 +1,80 @@
+//! Which requests may be answered from an entry, and what is kept of one that waits.
+
+use http::{HeaderMap, Method, header, request::Parts};
+use http_body::Body;
+use tokio::time::Instant;
+
+use crate::{
+    http::storable,
+    key::{Keyed, Unkeyable},
+    policy::{Authorization, Cookies, Mode, Policy},
+    purges::Moment,
+    status::{End, Forward, Outcome},
+};
+
+/// What a request's answer depends on, once the request itself has gone into a build.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) headers: HeaderMap,
+    pub(crate) authorization: storable::Authorization,
+    pub(crate) arrived: Instant,
+    /// What had been purged when it came.
+    pub(crate) joined: Moment,
+}
+
+/// Whether a request takes part at all; if not, what `Cache-Status` says of it.
+pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Result<(), Outcome> {
+    if policy.mode == Mode::Bypass {
+        return Err(Outcome::bypass("off"));
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Err(Outcome::forward(Forward::Method, End::Unstored));
+    }
+    if has_content(parts, body) {
+        return Err(Outcome::bypass("content"));
+    }
+    if parts.headers.contains_key(header::UPGRADE) {
+        return Err(Outcome::bypass("upgrade"));
+    }
+    Ok(())
+}
+
+/// RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
+fn has_content<B: Body>(parts: &Parts, body: &B) -> bool {
+    parts.headers.contains_key(header::TRANSFER_ENCODING)
+        || !body.is_end_stream() && body.size_hint().exact() != Some(0)
+}
+
+/// Whether the credentials that a request carries keep it from being cached, now that its key is
+/// known.
+pub(crate) fn admitted(
+    parts: &Parts,
+    keyed: Keyed,
+    policy: &Policy,
+) -> Result<storable::Authorization, Outcome> {
+    let identified = keyed == Keyed::Credentials;
+    let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
+    if cookies && !identified {
+        return Err(Outcome::bypass("cookie"));
+    }
+    match (parts.headers.contains_key(header::AUTHORIZATION), policy.authorization) {
+        (false, _) => Ok(storable::Authorization::Absent),
+        (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
+            Ok(storable::Authorization::Keyed)
+        }
+        (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
+        (true, Authorization::Bypass) => Err(Outcome::bypass("authorization")),
+    }
+}
+
+impl From<Unkeyable> for Outcome {
+    fn from(reason: Unkeyable) -> Self {
+        Self::bypass(match reason {
+            Unkeyable::Authority => "authority",
+            Unkeyable::TooLong => "key-length",
+            Unkeyable::Empty => "key-empty",
+            Unkeyable::Closure => "no-key",
+        })
+    }
+}

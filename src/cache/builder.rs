@@ -1,0 +1,191 @@
+//! [`CacheBuilder`].
+
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
+
+use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
+use crate::{
+    body::Memory,
+    flight::Flights,
+    local::Local,
+    purges::Purges,
+    shared::{Coherence, Shared, Tier},
+};
+
+/// So many purged tags are remembered; beyond, the local tier starts anew.
+const REMEMBERED_PURGES: usize = 100_000;
+
+/// So many memos (hit-for-miss, failures) are kept.
+const MEMOS: u64 = 10_000;
+
+/// Configures a [`Cache`].
+#[derive(Debug)]
+#[must_use]
+pub struct CacheBuilder {
+    capacity: u64,
+    building: usize,
+    failure_memo: Duration,
+    hit_for_miss: Duration,
+    namespace: String,
+    lease_ttl: Duration,
+    redis_budget: Duration,
+    redis: Redis,
+}
+
+/// Where Redis is.
+#[derive(Debug)]
+enum Redis {
+    Nowhere,
+    #[cfg(feature = "redis")]
+    Url(String),
+    #[cfg(feature = "redis")]
+    Client(Box<redis::Client>),
+}
+
+impl Default for CacheBuilder {
+    fn default() -> Self {
+        Self {
+            capacity: 64 * 1024 * 1024,
+            building: 64 * 1024 * 1024,
+            failure_memo: Duration::from_secs(1),
+            hit_for_miss: Duration::from_secs(30),
+            namespace: "stampede".to_owned(),
+            lease_ttl: Duration::from_secs(3),
+            redis_budget: Duration::from_millis(250),
+            redis: Redis::Nowhere,
+        }
+    }
+}
+
+impl CacheBuilder {
+    /// The bytes that local entries may take, keys and fields counted. Default: 64 MiB.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// The bytes that all bodies together may take while they are being built. Default: 64 MiB.
+    /// Responses that find no room are passed on and not stored.
+    pub fn building_capacity(mut self, bytes: usize) -> Self {
+        self.building = bytes;
+        self
+    }
+
+    /// For how long a failed build answers those who come after it, in this process. Default: 1 s.
+    pub fn failure_memo(mut self, period: Duration) -> Self {
+        self.failure_memo = period;
+        self
+    }
+
+    /// For how long nobody waits for a response that has declared itself uncacheable. Default:
+    /// 30 s; the first storable response ends it early.
+    pub fn hit_for_miss(mut self, period: Duration) -> Self {
+        self.hit_for_miss = period;
+        self
+    }
+
+    /// What tells this service's keys in a shared Redis from those of others. Default: `stampede`.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Shares entries and builds with other processes through the Redis at `url`.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, url: impl Into<String>) -> Self {
+        self.redis = Redis::Url(url.into());
+        self
+    }
+
+    /// As [`redis`](Self::redis), with a client made elsewhere.
+    #[cfg(feature = "redis")]
+    pub fn redis_client(mut self, client: redis::Client) -> Self {
+        self.redis = Redis::Client(Box::new(client));
+        self
+    }
+
+    /// How long a lease outlives the worker that held it: after a crash, the others wait this long
+    /// before one of them takes over. Renewed at a third of it while a build runs. Default: 3 s,
+    /// shorter than the wait timeout.
+    pub fn lease_ttl(mut self, ttl: Duration) -> Self {
+        self.lease_ttl = ttl;
+        self
+    }
+
+    /// How long one request may be held up by Redis in all. Default: 250 ms.
+    pub fn redis_budget(mut self, budget: Duration) -> Self {
+        self.redis_budget = budget;
+        self
+    }
+
+    /// Makes the cache. It never connects and does not fail because Redis is down.
+    ///
+    /// # Errors
+    ///
+    /// An option is impossible; the error names it and its limit.
+    pub fn build(self) -> Result<Cache, BuildError> {
+        self.check()?;
+        let tier = self.tier()?;
+        Ok(self.assemble(tier))
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let within = |value, limits: RangeInclusive<Duration>, kind| {
+            limits.contains(&value).then_some(()).ok_or_else(|| BuildError::new(kind))
+        };
+        let hour = Duration::from_secs(3600);
+        let minute = Duration::from_secs(60);
+        if !is_namespace(&self.namespace) {
+            return Err(BuildError::new(BuildErrorKind::Namespace));
+        }
+        within(self.lease_ttl, Duration::from_millis(100)..=hour, BuildErrorKind::LeaseTtl)?;
+        within(self.redis_budget, Duration::from_millis(1)..=minute, BuildErrorKind::RedisBudget)
+    }
+
+    #[cfg(feature = "redis")]
+    fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
+        use crate::shared::redis::{RedisTier, Settings};
+
+        let client = match &self.redis {
+            Redis::Nowhere => return Ok(None),
+            Redis::Client(client) => client.as_ref().clone(),
+            Redis::Url(url) => redis::Client::open(url.as_str()).map_err(BuildError::redis_url)?,
+        };
+        let settings = Settings {
+            namespace: self.namespace.clone(),
+            lease_ttl: self.lease_ttl,
+            command_timeout: self.redis_budget,
+        };
+        Ok(Some(Arc::new(RedisTier::new(&client, settings))))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
+        match self.redis {
+            Redis::Nowhere => Ok(None),
+        }
+    }
+
+    pub(super) fn assemble(self, tier: Option<Arc<dyn Tier>>) -> Cache {
+        let purges = Arc::new(Purges::new(REMEMBERED_PURGES));
+        let shared = tier.map(|tier| {
+            let coherence = Coherence::new(Arc::clone(&purges));
+            Arc::new(Shared::new(tier, coherence, self.redis_budget))
+        });
+        Cache(Arc::new(Inner {
+            local: Local::new(self.capacity, MEMOS),
+            flights: Flights::default(),
+            purges,
+            memory: Memory::new(self.building),
+            shared,
+            counters: Counters::default(),
+            failure_memo: self.failure_memo,
+            hit_for_miss: self.hit_for_miss,
+        }))
+    }
+}
+
+/// Braces would move the keys to other Cluster slots.
+fn is_namespace(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(allowed)
+}

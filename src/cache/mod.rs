@@ -1,0 +1,179 @@
+//! [`Cache`]: what routes share.
+
+mod builder;
+mod error;
+mod stats;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, Uri};
+use tokio::time::Instant;
+
+pub use self::{
+    builder::CacheBuilder,
+    error::{BuildError, BuildErrorKind, PurgeError},
+    stats::Stats,
+};
+pub(crate) use self::stats::Counters;
+use crate::{
+    body::Memory,
+    flight::Flights,
+    key::{self, Key},
+    local::{Found, Local},
+    purges::{Moment, Purges},
+    shared::{Place, Shared},
+};
+
+/// What the routes of a service share: stored responses, builds under way, and the shared tier.
+///
+/// Clones are cheap and share everything. Give one to each [`BufferLayer`](crate::BufferLayer), and
+/// keep one to [`purge`](Self::purge) with.
+///
+/// ```
+/// use tower_stampede::Cache;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // One process, no server:
+/// let cache = Cache::in_memory();
+///
+/// // Several workers on one Redis. This does not connect yet.
+/// # #[cfg(feature = "redis")]
+/// let cache = Cache::builder()
+///     .redis("redis://127.0.0.1/")
+///     .namespace("shop")
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cache(Arc<Inner>);
+
+struct Inner {
+    local: Local,
+    flights: Flights,
+    purges: Arc<Purges>,
+    memory: Memory,
+    shared: Option<Arc<Shared>>,
+    counters: Counters,
+    failure_memo: Duration,
+    hit_for_miss: Duration,
+}
+
+impl Cache {
+    /// A cache of this process alone, with the defaults of [`CacheBuilder`].
+    pub fn in_memory() -> Self {
+        CacheBuilder::default().assemble(None)
+    }
+
+    /// A cache to configure.
+    pub fn builder() -> CacheBuilder {
+        CacheBuilder::default()
+    }
+
+    /// Purges all entries for the authority and path of `uri`, whatever their query and variant, in
+    /// every process that shares this cache's namespace.
+    ///
+    /// Builds that are under way are not stored: they answer only those who were already waiting.
+    /// When this returns, no request that comes to this process later gets what was purged; other
+    /// processes follow within the delay of one event.
+    ///
+    /// `uri` is absolute (`http://shop.example/report`); for a service that gets requests without
+    /// `Host`, a path alone (`/report`) names what it stores.
+    ///
+    /// # Errors
+    ///
+    /// The shared tier could not be told. This process has purged all the same; other processes
+    /// still serve what they have.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, this process has purged, and other processes may or may not have been told.
+    pub async fn purge(&self, uri: &Uri) -> Result<(), PurgeError> {
+        let tag = key::uri_tag(uri, &HeaderMap::new());
+        self.0.purges.purge(tag);
+        match &self.0.shared {
+            Some(shared) => shared.purge(tag).await.map_err(PurgeError::new),
+            None => Ok(()),
+        }
+    }
+
+    /// What has happened so far in this process.
+    pub fn stats(&self) -> Stats {
+        let (entries, bytes) = self.0.local.size();
+        Stats {
+            entries,
+            bytes,
+            flights: self.0.flights.len(),
+            waiters: self.0.flights.waiters(),
+            building_bytes: self.0.memory.used(),
+            shared_failures: self.0.shared.as_ref().map_or(0, |shared| shared.failures()),
+            ..self.0.counters.read()
+        }
+    }
+
+    pub(crate) fn count(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    pub(crate) fn find(&self, key: &mut Vec<u8>, request: &HeaderMap, now: Instant) -> Found {
+        self.0.local.find(key, request, &self.0.purges, now)
+    }
+
+    pub(crate) fn local(&self) -> &Local {
+        &self.0.local
+    }
+
+    pub(crate) fn flights(&self) -> &Flights {
+        &self.0.flights
+    }
+
+    pub(crate) fn purges(&self) -> &Purges {
+        &self.0.purges
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
+    pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
+        self.0.shared.as_ref()
+    }
+
+    pub(crate) fn moment(&self) -> Moment {
+        self.0.purges.now()
+    }
+
+    pub(crate) fn failure_memo(&self) -> Duration {
+        self.0.failure_memo
+    }
+
+    pub(crate) fn hit_for_miss(&self) -> Duration {
+        self.0.hit_for_miss
+    }
+
+    /// Whether local entries may be served.
+    pub(crate) fn trusts_local(&self) -> bool {
+        self.0.shared.as_ref().is_none_or(|shared| shared.trusts_local())
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where the shared tier keeps the entry with this key.
+    pub(crate) fn place(resource: &Key, key: &Key) -> Place {
+        Place {
+            resource: resource.digest(),
+            variant: (resource != key).then(|| key.digest()),
+            proof: key.proof(),
+        }
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("shared", &self.0.shared.is_some())
+            .finish_non_exhaustive()
+    }
+}

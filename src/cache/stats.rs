@@ -1,0 +1,95 @@
+//! What has happened in this process.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A reading of a cache's counters and gauges. Counters only ever grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Requests answered by a fresh local entry.
+    pub hits: u64,
+    /// Requests answered by a stale entry.
+    pub stale: u64,
+    /// Requests answered by another request's build, or by the shared tier.
+    pub collapsed: u64,
+    /// Runs of the inner service that were not bypasses.
+    pub builds: u64,
+    /// Requests that took no part.
+    pub bypassed: u64,
+    /// Requests that shared the failure of another one's build.
+    pub failed: u64,
+    /// Requests whose wait timeout passed, or that were turned away by a full flight.
+    pub timed_out: u64,
+    /// Failures of the shared tier.
+    pub shared_failures: u64,
+    /// Local entries, as last counted.
+    pub entries: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Flights under way.
+    pub flights: usize,
+    /// Requests in them.
+    pub waiters: usize,
+    /// Bytes of bodies that are being built, or still being read.
+    pub building_bytes: usize,
+}
+
+/// The counters behind [`Stats`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    hits: AtomicU64,
+    stale: AtomicU64,
+    collapsed: AtomicU64,
+    builds: AtomicU64,
+    bypassed: AtomicU64,
+    failed: AtomicU64,
+    timed_out: AtomicU64,
+}
+
+fn one_more(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn hit(&self) {
+        one_more(&self.hits);
+    }
+
+    pub(crate) fn stale(&self) {
+        one_more(&self.stale);
+    }
+
+    pub(crate) fn collapsed(&self) {
+        one_more(&self.collapsed);
+    }
+
+    pub(crate) fn built(&self) {
+        one_more(&self.builds);
+    }
+
+    pub(crate) fn bypassed(&self) {
+        one_more(&self.bypassed);
+    }
+
+    pub(crate) fn failed(&self) {
+        one_more(&self.failed);
+    }
+
+    pub(crate) fn timed_out(&self) {
+        one_more(&self.timed_out);
+    }
+
+    pub(super) fn read(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            hits: read(&self.hits),
+            stale: read(&self.stale),
+            collapsed: read(&self.collapsed),
+            builds: read(&self.builds),
+            bypassed: read(&self.bypassed),
+            failed: read(&self.failed),
+            timed_out: read(&self.timed_out),
+            ..Stats::default()
+        }
+    }
+}

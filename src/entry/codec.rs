@@ -1,0 +1,1 @@
+//! The form of an entry outside the process.

@@ -1,0 +1,257 @@
+//! Entries: stored responses.
+
+pub(crate) mod codec;
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, StatusCode};
+use tokio::time::Instant;
+
+use crate::{
+    http::{
+        freshness::{Freshness, Revalidation},
+        vary::{Matching, write_variant},
+    },
+    key::Digest,
+    purges::{Moment, Purges},
+    token::Token,
+};
+
+/// The request fields that select a variant of a resource.
+pub(crate) type Fields = Arc<[HeaderName]>;
+
+/// Status and fields of a response.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// What the response varies by, and the values it was built for.
+    pub(crate) variant: Option<Variant>,
+    /// The age at reception, in seconds.
+    pub(crate) age: u64,
+}
+
+/// Which variant of its resource a response is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variant {
+    pub(crate) fields: Fields,
+    pub(crate) values: Bytes,
+}
+
+impl Variant {
+    pub(crate) fn of(fields: Fields, request: &HeaderMap) -> Self {
+        let values = values(&fields, request).into();
+        Self { fields, values }
+    }
+
+    /// Whether a request asks for this variant.
+    fn fits(&self, request: &HeaderMap) -> bool {
+        values(&self.fields, request) == self.values
+    }
+}
+
+/// A request's values of `fields`, in the form that names a variant.
+pub(crate) fn values(fields: &[HeaderName], request: &HeaderMap) -> Vec<u8> {
+    let mut values = Vec::new();
+    write_variant(fields, request, Matching::Combined, &mut values);
+    values
+}
+
+impl Head {
+    /// Whether the response may answer a request with these fields (RFC 9111 section 4.1).
+    pub(crate) fn fits(&self, request: &HeaderMap) -> bool {
+        self.variant.as_ref().is_none_or(|variant| variant.fits(request))
+    }
+
+    /// What the resource varies by.
+    pub(crate) fn fields(&self) -> Option<Fields> {
+        self.variant.as_ref().map(|variant| Arc::clone(&variant.fields))
+    }
+}
+
+/// When an entry may be used, as instants: a hit compares them and computes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lifetime {
+    pub(crate) received: Instant,
+    pub(crate) fresh_until: Instant,
+    /// Until when it may be served while it is refreshed (RFC 5861 section 3).
+    pub(crate) revalidate_until: Instant,
+    /// Until when it may be served in place of an error (RFC 5861 section 4).
+    pub(crate) error_until: Instant,
+}
+
+/// No lifetime is longer than this, so that no instant overflows: ten years.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+impl Lifetime {
+    /// Of a response that was received at `received`.
+    pub(crate) fn of(freshness: &Freshness, received: Instant) -> Self {
+        let usable = freshness.revalidation != Revalidation::Always;
+        let fresh = if usable { freshness.remaining() } else { Duration::ZERO };
+        let window = |window: Duration| match freshness.revalidation {
+            Revalidation::WhenStale => window,
+            Revalidation::NeverStale | Revalidation::Always => Duration::ZERO,
+        };
+        Self::starting(
+            received,
+            fresh,
+            window(freshness.stale_while_revalidate),
+            window(freshness.stale_if_error),
+        )
+    }
+
+    pub(crate) fn starting(
+        received: Instant,
+        fresh: Duration,
+        stale_while_revalidate: Duration,
+        stale_if_error: Duration,
+    ) -> Self {
+        let fresh_until = received + fresh.min(LONGEST);
+        Self {
+            received,
+            fresh_until,
+            revalidate_until: fresh_until + stale_while_revalidate.min(LONGEST),
+            error_until: fresh_until + stale_if_error.min(LONGEST),
+        }
+    }
+
+    /// When the entry is of no use any more.
+    pub(crate) fn end(&self) -> Instant {
+        self.revalidate_until.max(self.error_until)
+    }
+
+    pub(crate) fn fresh_for(&self) -> Duration {
+        self.fresh_until - self.received
+    }
+
+    /// How long it stays usable once it is stale.
+    pub(crate) fn stale_window(&self) -> Duration {
+        self.end() - self.fresh_until
+    }
+}
+
+/// What an entry is worth at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    Fresh,
+    /// May be served now, while it is refreshed.
+    StaleWhileRevalidate,
+    /// May be served only if a build fails.
+    StaleIfError,
+    Nothing,
+}
+
+/// A stored response.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) head: Head,
+    pub(crate) body: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) tags: Box<[Digest]>,
+    /// The lease under which the shared tier has it.
+    pub(crate) token: OnceLock<Token>,
+    began: Moment,
+    /// The latest moment at which no purge had reached it.
+    checked: AtomicU64,
+}
+
+/// What an entry is made of, beside its body.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) lifetime: Lifetime,
+    pub(crate) tags: Box<[Digest]>,
+    pub(crate) began: Moment,
+}
+
+impl Entry {
+    pub(crate) fn new(head: Head, body: Bytes, trailers: Option<HeaderMap>, origin: Origin) -> Self {
+        Self {
+            head,
+            body,
+            trailers,
+            lifetime: origin.lifetime,
+            tags: origin.tags,
+            token: OnceLock::new(),
+            began: origin.began,
+            checked: AtomicU64::new(origin.began.number()),
+        }
+    }
+
+    pub(crate) fn worth(&self, now: Instant) -> Worth {
+        let lifetime = &self.lifetime;
+        if now < lifetime.fresh_until {
+            Worth::Fresh
+        } else if now < lifetime.revalidate_until {
+            Worth::StaleWhileRevalidate
+        } else if now < lifetime.error_until {
+            Worth::StaleIfError
+        } else {
+            Worth::Nothing
+        }
+    }
+
+    /// The age of the response (RFC 9111 section 4.2.3), in seconds.
+    pub(crate) fn age(&self, now: Instant) -> u64 {
+        let resident = now.saturating_duration_since(self.lifetime.received);
+        self.head.age.saturating_add(resident.as_secs())
+    }
+
+    /// The remaining freshness in seconds, negative once it is stale.
+    pub(crate) fn ttl(&self, now: Instant) -> i64 {
+        let left = self.lifetime.fresh_until.saturating_duration_since(now);
+        let over = now.saturating_duration_since(self.lifetime.fresh_until);
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        seconds(left) - seconds(over)
+    }
+
+    /// Whether nothing it carries has been purged since its build began.
+    pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
+        let now = purges.now();
+        if self.checked.load(Ordering::Relaxed) >= now.number() {
+            return true;
+        }
+        if purges.since(self.began, &self.tags) {
+            return false;
+        }
+        self.checked.fetch_max(now.number(), Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a request that came at `joined` may be answered by this entry's build: it was there
+    /// before any purge that reached the build.
+    pub(crate) fn may_answer(&self, joined: Moment, purges: &Purges) -> bool {
+        joined <= self.began || self.is_valid(purges)
+    }
+
+    /// The memory it takes, in bytes: body, fields and an allowance for the rest.
+    pub(crate) fn weight(&self) -> usize {
+        let fields = |headers: &HeaderMap| -> usize {
+            headers
+                .iter()
+                .map(|(name, value)| name.as_str().len() + value.len() + 48)
+                .sum()
+        };
+        let trailers = self.trailers.as_ref().map_or(0, fields);
+        let variant = self.head.variant.as_ref().map_or(0, |variant| variant.values.len());
+        256 + self.body.len() + fields(&self.head.headers) + trailers + variant + 16 * self.tags.len()
+    }
+}
+
+/// A response that nothing stores: it is complete, and worth nothing but to those who wait for it.
+pub(crate) fn unstored(head: Head, body: Bytes, trailers: Option<HeaderMap>, began: Moment) -> Arc<Entry> {
+    let now = Instant::now();
+    let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let tags = Box::default();
+    Arc::new(Entry::new(head, body, trailers, Origin { lifetime, tags, began }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Keeps a lease alive while its build runs, and gives it back in any case.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    entry::Entry,
+    flight::Flight,
+    shared::{Fill, Filled, Held, Lease, Place, Release, Shared},
+    task,
+};
+
+/// A lease that is renewed until it is settled; dropped unsettled, it is released.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    lease: Arc<Lease>,
+    lost: Arc<AtomicBool>,
+    renewal: Option<AbortHandle>,
+    duty: Duty,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    Release,
+    Settled,
+}
+
+impl Keeper {
+    /// Renews `lease` at a third of its time to live. When it is lost, `flight` takes no newcomers
+    /// any more, and nothing will be stored.
+    pub(super) fn new(shared: Arc<Shared>, lease: Lease, flight: Arc<Flight>) -> Self {
+        let lease = Arc::new(lease);
+        let lost = Arc::new(AtomicBool::new(false));
+        let renewing = {
+            let (shared, lease, lost) = (Arc::clone(&shared), Arc::clone(&lease), Arc::clone(&lost));
+            async move {
+                renew_until_lost(&shared, &lease).await;
+                lost.store(true, Ordering::Relaxed);
+                flight.seal();
+                tracing::warn!(key = %lease.place.resource, "a lease was lost while its build was running");
+            }
+        };
+        let renewal = task::spawn(renewing).map(|task| task.abort_handle());
+        Self { shared, lease, lost, renewal, duty: Duty::Release }
+    }
+
+    /// Stores the entry, if the lease is still ours.
+    pub(super) async fn fill(mut self, place: Place, entry: &Entry) -> Filled {
+        self.stop();
+        if self.lost.load(Ordering::Relaxed) {
+            return Filled::FencedOff;
+        }
+        let filled = self.shared.fill(Fill { lease: &self.lease, place, entry }).await;
+        // A fill of unknown outcome may have left the lease behind: the drop releases it.
+        if filled != Filled::Refused {
+            self.duty = Duty::Settled;
+        }
+        filled
+    }
+
+    pub(super) async fn release(mut self, release: Release<'_>) {
+        self.stop();
+        self.shared.release(&self.lease, release).await;
+        self.duty = Duty::Settled;
+    }
+
+    fn stop(&mut self) {
+        if let Some(renewal) = self.renewal.take() {
+            renewal.abort();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+        if self.duty == Duty::Release {
+            let (shared, lease) = (Arc::clone(&self.shared), Arc::clone(&self.lease));
+            // Without a runtime the lease's TTL does it.
+            drop(task::spawn(async move {
+                shared.release(&lease, Release::Nothing).await;
+            }));
+        }
+    }
+}
+
+/// Comes back when the lease is not ours any more.
+async fn renew_until_lost(shared: &Shared, lease: &Lease) {
+    let ttl = shared.lease_ttl();
+    let mut valid_until = lease.valid_until;
+    loop {
+        sleep(ttl / 3).await;
+        let sent = Instant::now();
+        match shared.renew(lease).await {
+            Ok(Held::Ours) => valid_until = sent + safely(ttl),
+            Ok(Held::Lost) => return,
+            Err(_outage) if Instant::now() < valid_until => {}
+            Err(_outage) => return,
+        }
+    }
+}
+
+/// What is certain of a time to live, whatever the two clocks' drift.
+pub(crate) fn safely(ttl: Duration) -> Duration {
+    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
+}

@@ -1,0 +1,377 @@
+//! Where a build comes down: judge its response, tell the flight, fill the tiers.
+
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
+use http_body::{Body as _, SizeHint};
+use tokio::{sync::oneshot, time::Instant};
+use tower_service::Service;
+
+use super::{
+    build::{self, Broken, Delivery, Drained},
+    keeper::Keeper,
+    nested::Building,
+};
+use crate::{
+    answer,
+    asked::Asked,
+    body::{Body, BoxError, Growing, Rest, Writer},
+    cache::Cache,
+    entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
+    flight::{Failure, News, Pilot, Stream, Verdict},
+    http::{fields, vary::Vary},
+    judge::{self, Fate, Judged, Plan, Sharing},
+    key::{Digest, Key},
+    local::Memo,
+    policy::Policy,
+    shared::{Filled, Release},
+    status::{End, Forward, Outcome},
+};
+
+/// A build under way: what is needed to judge and land its response.
+pub(super) struct Landing<B, E> {
+    pub(super) began: Instant,
+    pub(super) cache: Cache,
+    pub(super) policy: Arc<Policy>,
+    pub(super) key: Key,
+    pub(super) resource: Key,
+    pub(super) tag: Digest,
+    pub(super) asked: Asked,
+    pub(super) stale: Option<Arc<Entry>>,
+    pub(super) pilot: Pilot,
+    pub(super) keeper: Option<Keeper>,
+    pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
+}
+
+impl<B, E> Landing<B, E>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    /// A build makes the whole response, whatever part of it was asked for.
+    pub(super) fn prepare<R>(&self, mut request: Request<R>) -> Request<R> {
+        fields::for_build(request.headers_mut());
+        self.policy.strip_cookies(request.headers_mut());
+        Building::mark(request.extensions_mut(), &self.cache, &self.resource);
+        request
+    }
+
+    pub(super) async fn run<S, R>(mut self, inner: S, request: Request<R>)
+    where
+        S: Service<Request<R>, Response = Response<B>, Error = E>,
+    {
+        let deadline = self.began + self.policy.build_timeout;
+        match build::head(inner, request, deadline).await {
+            Ok(response) => self.land(response, deadline).await,
+            Err(Broken::Error(error)) => {
+                self.deliver_stale_or(Delivery::Error(error));
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error").await;
+            }
+            Err(Broken::Panic(payload)) => {
+                self.deliver(Delivery::Panic(payload));
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic").await;
+            }
+            Err(Broken::TimedOut) => {
+                let response = answer::unavailable("build-timeout", self.reason());
+                self.deliver_stale_or(Delivery::Response(response));
+                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout").await;
+            }
+        }
+    }
+
+    /// The head is there: decide what the response is for, and who may have it.
+    async fn land(mut self, response: Response<B>, deadline: Instant) {
+        let (parts, body) = response.into_parts();
+        let judged = judge::response(&parts, &self.asked, &self.policy, self.began);
+        match judged {
+            Plan::Alone(reason) => {
+                if reason.sets_all_free() {
+                    self.remember_uncacheable();
+                }
+                self.pilot.flight().seal();
+                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
+                self.deliver_passed(parts, body, reason.as_str());
+                let marker = self.cache.hit_for_miss();
+                let release = if reason.sets_all_free() { Release::HitForMiss(marker) } else { Release::Nothing };
+                self.release(release).await;
+            }
+            Plan::Together(judged) => self.gather(parts, Box::pin(body), judged, deadline).await,
+        }
+    }
+
+    /// Reads the body to its end, handing it out meanwhile where that is safe.
+    async fn gather(
+        mut self,
+        parts: Parts,
+        body: Pin<Box<B>>,
+        judged: Judged,
+        deadline: Instant,
+    ) {
+        let hint = body.size_hint();
+        let declared = judge::declared_length(&parts, &self.asked);
+        let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
+        let growing = writer.growing();
+        let mut draining = pin!(build::drain(body, writer, declared, deadline));
+        if let Some(drained) = build::at_once(draining.as_mut()).await {
+            let unsent = Unsent { parts, growing, hint };
+            return self.finish(judged, drained, Starter::Waits(unsent)).await;
+        }
+        if !judged.is_stored() {
+            self.pilot.flight().seal();
+        }
+        let size = declared.or(hint.exact());
+        let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
+        if fits && judged.is_shareable() {
+            self.stream(&judged, &growing, &hint);
+        }
+        let unsent = Unsent { parts, growing, hint };
+        let rest = self.deliver_leading(unsent, &judged);
+        let drained = draining.await;
+        self.finish(judged, drained, Starter::Reads(rest)).await;
+    }
+
+    /// Lets those who wait read along.
+    fn stream(&self, judged: &Judged, growing: &Growing, hint: &SizeHint) {
+        let variant = match &judged.vary {
+            Vary::None => None,
+            Vary::Any => return,
+            Vary::Fields(fields) => Some(Variant::of(fields.as_slice().into(), &self.asked.headers)),
+        };
+        let head = Head { variant, ..judged.head.clone() };
+        let (body, hint) = (growing.clone(), hint.clone());
+        let stream = Arc::new(Stream { head, body, hint });
+        self.pilot.flight().tell(News::Streaming(stream));
+    }
+
+    /// The body has ended one way or another.
+    async fn finish(mut self, judged: Judged, drained: Drained<B>, starter: Starter<B>) {
+        match drained {
+            Drained::Complete(body, trailers) => {
+                if let Starter::Waits(unsent) = starter {
+                    let whole = Body::full(body.clone(), trailers.clone());
+                    self.deliver_response(unsent.parts, whole, &judged);
+                }
+                self.conclude(judged, body, trailers).await;
+            }
+            Drained::TooLarge(_) => {
+                self.remember_uncacheable();
+                self.pilot.flight().seal();
+                self.pilot.flight().tell(News::Landed(Verdict::TooLarge));
+                self.hand_over(&judged, drained, starter);
+                let marker = self.cache.hit_for_miss();
+                self.release(Release::HitForMiss(marker)).await;
+            }
+            Drained::TimedOut(_) => {
+                self.hand_over(&judged, drained, starter);
+                let failure = Failure::Status(StatusCode::SERVICE_UNAVAILABLE);
+                self.fail(failure, "body-timeout").await;
+            }
+            Drained::Broken(_) | Drained::Panic(_) => {
+                self.hand_over(&judged, drained, starter);
+                let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
+                self.fail(failure, "body").await;
+            }
+        }
+    }
+
+    /// A complete response: into an entry, or only to those who wait.
+    async fn conclude(mut self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+        match judged.fate {
+            Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
+                Some((key, head)) => {
+                    let began = self.pilot.flight().began;
+                    let tags = Box::from([self.tag]);
+                    let origin = Origin { lifetime, tags, began };
+                    let entry = Arc::new(Entry::new(head, body, trailers, origin));
+                    self.store(key, entry).await;
+                }
+                None => self.share(judged, body, trailers).await,
+            },
+            Fate::Shared(_) => self.share(judged, body, trailers).await,
+            Fate::Failed(Sharing::Status(status)) => {
+                self.fail(Failure::Status(status), "status").await;
+            }
+            Fate::Failed(Sharing::Response) => {
+                let began = self.pilot.flight().began;
+                let entry = entry::unstored(judged.head, body, trailers, began);
+                self.fail(Failure::Response(entry), "status").await;
+            }
+        }
+    }
+
+    /// Under which key the entry goes, and as which variant; `None` where there are too many.
+    fn file(&self, judged: &Judged, lifetime: Lifetime) -> Option<(Key, Head)> {
+        let local = self.cache.local();
+        let known = local.fields(&self.resource);
+        let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
+        let fields = match known.union(judged.vary.clone()) {
+            Vary::None => return Some((self.resource.clone(), judged.head.clone())),
+            Vary::Any => return None,
+            Vary::Fields(fields) => fields.into(),
+        };
+        let variants = local.varies(&self.resource, Arc::clone(&fields));
+        let variant = Variant::of(fields, &self.asked.headers);
+        let key = self.resource.variant(&variant.values);
+        let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
+        admitted.then(|| {
+            let variant = Some(variant);
+            (key, Head { variant, ..judged.head.clone() })
+        })
+    }
+
+    /// Lands the entry, then fills both tiers with it.
+    async fn store(mut self, key: Key, entry: Arc<Entry>) {
+        let flight = self.pilot.flight();
+        if !entry.is_valid(self.cache.purges()) {
+            flight.seal();
+            flight.tell(News::Landed(Verdict::Invalidated(entry)));
+            return self.release(Release::Nothing).await;
+        }
+        let local = self.cache.local();
+        let Some(keeper) = self.keeper.take() else {
+            local.insert(key.clone(), Arc::clone(&entry));
+            local.clear_memo(&self.key);
+            return flight.tell(News::Landed(Verdict::Stored(entry)));
+        };
+        flight.tell(News::Landed(Verdict::Stored(Arc::clone(&entry))));
+        let place = Cache::place(&self.resource, &key);
+        if keeper.fill(place, &entry).await != Filled::FencedOff {
+            local.insert(key, entry);
+            local.clear_memo(&self.key);
+        }
+    }
+
+    /// Gives the response to those in the flight, and nobody later.
+    async fn share(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+        let flight = self.pilot.flight();
+        let variant = match judged.vary {
+            Vary::None => None,
+            Vary::Any => return self.release(Release::Nothing).await,
+            Vary::Fields(fields) => Some(Variant::of(fields.into(), &self.asked.headers)),
+        };
+        let head = Head { variant, ..judged.head };
+        let entry = entry::unstored(head, body, trailers, flight.began);
+        flight.seal();
+        flight.tell(News::Landed(Verdict::Shared(entry)));
+        self.release(Release::Nothing).await;
+    }
+
+    /// Shares a failure with the flight, and remembers it for a moment.
+    async fn fail(self, failure: Failure, detail: &'static str) {
+        tracing::debug!(detail, "the build failed");
+        let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
+        let failure = Arc::new(stale.map_or(failure, Failure::Stale));
+        let until = Instant::now() + self.cache.failure_memo();
+        let memo = Memo::Failed { until, failure: Arc::clone(&failure) };
+        self.cache.local().set_memo(self.key.clone(), memo);
+        let flight = self.pilot.flight();
+        flight.seal();
+        flight.tell(News::Landed(Verdict::Failed(Arc::clone(&failure))));
+        let entry = failure.as_entry(flight.began);
+        let release = Release::Failed(self.cache.failure_memo(), &entry);
+        self.release(release).await;
+    }
+
+    fn remember_uncacheable(&self) {
+        let until = Instant::now() + self.cache.hit_for_miss();
+        self.cache.local().set_memo(self.key.clone(), Memo::HitForMiss { until });
+    }
+
+    async fn release(mut self, release: Release<'_>) {
+        if let Some(keeper) = self.keeper.take() {
+            keeper.release(release).await;
+        }
+    }
+
+    // ===== to the request that started the build =====
+
+    fn deliver(&mut self, delivery: Delivery<B, E>) {
+        if let Some(channel) = self.delivery.take() {
+            // A starter that has gone away gets nothing.
+            drop(channel.send(delivery));
+        }
+    }
+
+    /// A stale entry stands in for an error (RFC 5861 section 4).
+    fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
+        let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
+        let delivery = stale.map_or(delivery, |stale| {
+            Delivery::Response(answer::hit(&stale, &self.asked.method, Instant::now()))
+        });
+        self.deliver(delivery);
+    }
+
+    fn may_stand_in(&self, stale: &Entry) -> bool {
+        stale.worth(Instant::now()) != Worth::Nothing && stale.is_valid(self.cache.purges())
+    }
+
+    fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
+        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
+        self.deliver(Delivery::Response(with_outcome(parts, Body::passed(body), outcome)));
+    }
+
+    fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
+        let forward = |end| Outcome::forward(self.reason(), end);
+        let outcome = match judged.fate {
+            Fate::Stored(lifetime) => {
+                let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
+                forward(End::Stored { ttl })
+            }
+            Fate::Shared(detail) => forward(End::Unstored).because(detail),
+            Fate::Failed(_) => forward(End::Unstored).because("failed"),
+        };
+        let response = Delivery::Response(with_outcome(parts, body, outcome));
+        match judged.fate {
+            Fate::Failed(_) => self.deliver_stale_or(response),
+            Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
+        }
+    }
+
+    /// The response whose body is still growing; what comes back takes the part nobody shares.
+    fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
+        let (rest, following) = oneshot::channel();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        self.deliver_response(unsent.parts, body, judged);
+        rest
+    }
+
+    /// What nobody shares goes to the starter, behind what it shared.
+    fn hand_over(&mut self, judged: &Judged, drained: Drained<B>, starter: Starter<B>) {
+        let rest = match starter {
+            Starter::Reads(rest) => rest,
+            Starter::Waits(unsent) => self.deliver_leading(unsent, judged),
+        };
+        if let Some(drained) = drained.into_rest() {
+            // A starter that has gone away does not want it.
+            drop(rest.send(drained));
+        }
+    }
+
+    fn reason(&self) -> Forward {
+        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+    }
+}
+
+/// A response that its starter has not got yet.
+struct Unsent {
+    parts: Parts,
+    growing: Growing,
+    hint: SizeHint,
+}
+
+/// Where the request that started the build is.
+enum Starter<B> {
+    Waits(Unsent),
+    Reads(oneshot::Sender<Rest<B>>),
+}
+
+fn with_outcome<B>(parts: Parts, body: Body<B>, outcome: Outcome) -> Response<Body<B>> {
+    let mut response = Response::from_parts(parts, body);
+    outcome.write(response.headers_mut());
+    response
+}

@@ -1,0 +1,342 @@
+//! The way of a miss, as the request walks it: join the flight, wait for its news, answer; fall back
+//! when the wait has been long enough.
+//!
+//! The other half, what the flight itself does, is in [`leading`]; how it drives the inner service
+//! is in [`build`].
+
+mod build;
+mod keeper;
+mod landing;
+mod leading;
+mod nested;
+mod parcel;
+mod seek;
+
+use std::{panic::resume_unwind, pin::pin, sync::Arc};
+
+use http::{Method, Request, Response};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+use tower_service::Service;
+
+pub(crate) use self::{nested::Building, parcel::Parcel};
+use self::{
+    build::Delivery,
+    leading::{Leading, Ownership},
+};
+use crate::{
+    answer,
+    asked::Asked,
+    body::{Body, BoxError},
+    cache::Cache,
+    entry::{self, Entry, Fields, Worth},
+    flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
+    key::{Class, Digest, Key},
+    local::Memo,
+    policy::{Fallback, Policy},
+    purges::Moment,
+    shared::Slot,
+    status::{End, Forward, Outcome},
+};
+
+/// So often a request starts over; then it goes its own way.
+const ATTEMPTS: usize = 4;
+
+/// One request that found no answer in the local tier.
+pub(crate) struct Exchange<S, ReqBody> {
+    pub(crate) inner: S,
+    pub(crate) cache: Cache,
+    pub(crate) policy: Arc<Policy>,
+    /// The key of the variant asked for, as far as it is known what the resource varies by.
+    pub(crate) key: Key,
+    pub(crate) resource: Key,
+    /// The implicit tag of authority and path.
+    pub(crate) tag: Digest,
+    pub(crate) asked: Asked,
+    pub(crate) parcel: Parcel<ReqBody>,
+    /// A local entry that is no answer by itself.
+    pub(crate) stale: Option<Arc<Entry>>,
+}
+
+/// How far one wait got.
+enum Waited<B, E> {
+    Answered(Response<Body<B>>),
+    Error(E),
+    /// Nothing for this request came of it: look again.
+    Again,
+    /// The response is its own request's alone, or there is nothing to wait for.
+    Free(&'static str),
+    TimedOut,
+}
+
+impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    ReqBody: Send + 'static,
+    ResBody: http_body::Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError>,
+{
+    /// Answers the request.
+    pub(crate) async fn run(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        let deadline = self.asked.arrived + self.policy.wait_timeout;
+        match self.share(Slot::Build, deadline).await {
+            Waited::Answered(response) => Ok(response),
+            Waited::Error(error) => Err(error),
+            Waited::Again => self.alone("abandoned").await,
+            Waited::Free(detail) => self.alone(detail).await,
+            Waited::TimedOut => self.fall_back().await,
+        }
+    }
+
+    /// Refreshes a stale entry that has already answered this request: nobody waits.
+    pub(crate) fn refresh(self) {
+        if self.cache.local().memo(&self.key, Instant::now()).is_some() {
+            return;
+        }
+        if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
+            drop(self.lead(pilot, Ownership::Nobody, Slot::Build));
+            drop(seat);
+        }
+    }
+
+    /// Joins flights until one has an answer for this request.
+    async fn share(&mut self, slot: Slot, deadline: Instant) -> Waited<ResBody, S::Error> {
+        for _ in 0..ATTEMPTS {
+            if let Some(answered) = self.remembered(slot) {
+                return answered;
+            }
+            let (mut seat, mut delivery) = match self.join(slot) {
+                Joined::Full => return Waited::TimedOut,
+                Joined::Waiter(seat) => (seat, None),
+                Joined::Starter(seat, pilot) => {
+                    let delivery = self.lead(pilot, Ownership::Requests, slot);
+                    (seat, Some(delivery))
+                }
+            };
+            match self.wait(&mut seat, &mut delivery, deadline).await {
+                Waited::Again => {}
+                waited => return waited,
+            }
+        }
+        Waited::Again
+    }
+
+    /// What the memos beside the key say.
+    fn remembered(&self, slot: Slot) -> Option<Waited<ResBody, S::Error>> {
+        if slot == Slot::Extra {
+            return None;
+        }
+        match self.cache.local().memo(&self.key, Instant::now())? {
+            Memo::Failed { failure, .. } => Some(Waited::Answered(self.failed(&failure))),
+            // The one who finds no flight probes; the others do not wait for it.
+            Memo::HitForMiss { .. } => None,
+        }
+    }
+
+    fn join(&self, slot: Slot) -> Joined {
+        let key = match (slot, &self.asked.method) {
+            (Slot::Extra, _) => self.key.in_class(Class::Extra),
+            (Slot::Build, &Method::HEAD) => self.key.in_class(Class::Head),
+            (Slot::Build, _) => self.key.clone(),
+        };
+        let now = self.cache.moment();
+        let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
+        self.cache.flights().join(&key, now, self.policy.waiters, overtaken)
+    }
+
+    /// Starts the flight's task, which may build with this request.
+    fn lead(
+        &self,
+        pilot: Pilot,
+        ownership: Ownership,
+        slot: Slot,
+    ) -> oneshot::Receiver<Delivery<ResBody, S::Error>> {
+        let (delivery, delivered) = oneshot::channel();
+        let leading = Leading {
+            inner: self.inner.clone(),
+            cache: self.cache.clone(),
+            policy: Arc::clone(&self.policy),
+            key: self.key.clone(),
+            resource: self.resource.clone(),
+            tag: self.tag,
+            asked: self.asked.clone(),
+            parcel: self.parcel.clone(),
+            stale: self.stale.clone(),
+            ownership,
+            slot,
+            delivery,
+            pilot,
+        };
+        leading.take_off();
+        delivered
+    }
+
+    /// Waits for the flight's news, and, as its starter, for the response to this very request.
+    async fn wait(
+        &mut self,
+        seat: &mut Seat,
+        delivered: &mut Option<oneshot::Receiver<Delivery<ResBody, S::Error>>>,
+        deadline: Instant,
+    ) -> Waited<ResBody, S::Error> {
+        let mut timer = pin!(sleep_until(deadline));
+        let mut patience = Patience::Limited;
+        loop {
+            tokio::select! {
+                biased;
+                delivery = own(delivered) => match delivery {
+                    Some(Delivery::Response(response)) => return Waited::Answered(response),
+                    Some(Delivery::Error(error)) => return Waited::Error(error),
+                    Some(Delivery::Panic(payload)) => resume_unwind(payload),
+                    // It built nothing, or not with this request: the news say what else.
+                    None => *delivered = None,
+                },
+                news = seat.news(), if delivered.is_none() => return self.heed(news, seat.joined),
+                () = &mut timer, if patience == Patience::Limited => {
+                    let builds_for_us = delivered.is_some() && self.parcel.is_empty();
+                    if !builds_for_us {
+                        return Waited::TimedOut;
+                    }
+                    if let Some(response) = self.stale_fallback() {
+                        return Waited::Answered(response);
+                    }
+                    // Its own build is what it would fall back on.
+                    patience = Patience::Unlimited;
+                }
+            }
+        }
+    }
+
+    /// Acts on the flight's news as one of its waiters.
+    fn heed(&mut self, news: News, joined: Moment) -> Waited<ResBody, S::Error> {
+        match news {
+            News::None => Waited::Again,
+            News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
+                let outcome = Outcome::forward(self.reason(), End::Collapsed);
+                self.cache.count().collapsed();
+                Waited::Answered(answer::from_stream(&stream, &self.asked.method, outcome))
+            }
+            News::Streaming(stream) => self.elsewhere(stream.head.fields()),
+            News::Elsewhere(fields) => self.elsewhere(Some(fields)),
+            News::Landed(verdict) => self.accept(verdict, joined),
+        }
+    }
+
+    fn accept(&mut self, verdict: Verdict, joined: Moment) -> Waited<ResBody, S::Error> {
+        match verdict {
+            Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
+                if !entry.head.fits(&self.asked.headers) {
+                    return self.elsewhere(entry.head.fields());
+                }
+                if !entry.may_answer(joined, self.cache.purges()) {
+                    return Waited::Again;
+                }
+                Waited::Answered(self.collapsed(&entry))
+            }
+            Verdict::Uncacheable => Waited::Free("uncacheable"),
+            Verdict::TooLarge => Waited::Free("too-large"),
+            Verdict::Failed(failure) => Waited::Answered(self.failed(&failure)),
+            Verdict::Abandoned => Waited::Again,
+        }
+    }
+
+    /// Looks again under the variant that this request asks for.
+    fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
+        if let Some(fields) = fields {
+            self.key = self.resource.variant(&entry::values(&fields, &self.asked.headers));
+            self.stale = self.cache.local().entry(&self.key, self.cache.purges());
+        }
+        Waited::Again
+    }
+
+    fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        let now = Instant::now();
+        self.cache.count().collapsed();
+        let outcome = Outcome::forward(self.reason(), End::Collapsed);
+        answer::from_entry(entry, &self.asked.method, now, outcome)
+    }
+
+    /// A failure that others share: a stale entry if it may stand in, else the failure itself.
+    fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
+        match self.stale_fallback() {
+            Some(response) => response,
+            None => {
+                self.cache.count().failed();
+                answer::failed(failure, &self.asked.method, self.reason())
+            }
+        }
+    }
+
+    /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
+    fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
+        let entry = self.stale.as_ref()?;
+        let now = Instant::now();
+        let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
+        usable.then(|| {
+            self.cache.count().stale();
+            answer::hit(entry, &self.asked.method, now)
+        })
+    }
+
+    /// The wait is over: what the layer's fallbacks say, in turn.
+    async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.cache.count().timed_out();
+        let policy = Arc::clone(&self.policy);
+        for fallback in &policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Ok(response);
+                    }
+                }
+                Fallback::Build => {
+                    let deadline = Instant::now() + policy.build_timeout;
+                    match self.share(Slot::Extra, deadline).await {
+                        Waited::Answered(response) => return Ok(response),
+                        Waited::Error(error) => return Err(error),
+                        Waited::Free(detail) => return self.alone(detail).await,
+                        Waited::TimedOut | Waited::Again => {}
+                    }
+                }
+                Fallback::Reject => break,
+            }
+        }
+        Ok(answer::unavailable("wait-timeout", self.reason()))
+    }
+
+    /// Answers this request by a build of its own that nobody shares.
+    async fn alone(mut self, detail: &'static str) -> Result<Response<Body<ResBody>>, S::Error> {
+        let Some(request) = self.parcel.take() else {
+            return Ok(answer::unavailable("abandoned", self.reason()));
+        };
+        self.cache.count().built();
+        build::ready(&mut self.inner).await?;
+        let mut response = self.inner.call(request).await?.map(Body::passed);
+        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
+        outcome.write(response.headers_mut());
+        Ok(response)
+    }
+
+    fn reason(&self) -> Forward {
+        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+    }
+}
+
+/// Whether the wait timeout still counts.
+#[derive(PartialEq)]
+enum Patience {
+    Limited,
+    Unlimited,
+}
+
+/// The starter's own delivery; for a mere waiter, never.
+async fn own<B, E>(delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>) -> Option<Delivery<B, E>> {
+    match delivered {
+        Some(delivered) => delivered.await.ok(),
+        None => std::future::pending().await,
+    }
+}

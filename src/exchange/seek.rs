@@ -1,0 +1,175 @@
+//! Before a build: look again, claim, and while another process builds, wait for it.
+
+use std::{sync::Arc, time::Duration};
+
+use http::Method;
+use tokio::time::{Instant, sleep};
+
+use super::leading::Ownership;
+use crate::{
+    asked::Asked,
+    cache::Cache,
+    entry::{Entry, Worth},
+    flight::{Failure, Flight, News, Verdict},
+    key::Key,
+    local::Memo,
+    policy::{Mode, Policy},
+    shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
+    token::Token,
+};
+
+/// What a flight looks for, and where.
+#[derive(Debug)]
+pub(super) struct Seek<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) policy: &'a Policy,
+    pub(super) key: &'a Key,
+    pub(super) resource: &'a Key,
+    pub(super) asked: &'a Asked,
+    pub(super) stale: Option<&'a Arc<Entry>>,
+    pub(super) ownership: Ownership,
+    pub(super) slot: Slot,
+    pub(super) flight: &'a Flight,
+}
+
+/// What came of it.
+pub(super) enum Sought {
+    Found(News),
+    /// Somebody else is at it, and nobody here waits for it.
+    Nobody,
+    Build { lease: Option<Lease>, stale: Option<Arc<Entry>> },
+}
+
+impl Seek<'_> {
+    pub(super) async fn run(self) -> Sought {
+        if self.policy.mode != Mode::Cache {
+            return self.build(None, None);
+        }
+        if let Some(entry) = self.look_again() {
+            return found(entry);
+        }
+        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(self.key, Instant::now()) {
+            // This flight only probes: nobody waits for it.
+            self.flight.tell(News::Landed(Verdict::Uncacheable));
+        }
+        match self.cache.shared() {
+            Some(shared) => self.claim(shared).await,
+            None => self.build(None, None),
+        }
+    }
+
+    /// Another flight may have landed between the request's look and this one's start.
+    fn look_again(&self) -> Option<Arc<Entry>> {
+        let entry = self.cache.local().entry(self.key, self.cache.purges())?;
+        let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
+        (fresh && entry.head.fits(&self.asked.headers)).then_some(entry)
+    }
+
+    async fn claim(&self, shared: &Arc<Shared>) -> Sought {
+        let place = Cache::place(self.resource, self.key);
+        // Registered before the claim is sent, so that no release is missed.
+        let mut watch = shared.watch(place.resource);
+        let mut budget = shared.budget();
+        let mut poll = Poll::new();
+        let mut purpose = match self.asked.method {
+            Method::HEAD => Purpose::Look,
+            _ => Purpose::Serve,
+        };
+        loop {
+            let Ok(token) = Token::random() else {
+                return self.build(None, None);
+            };
+            let claim = Claim {
+                place,
+                slot: self.slot,
+                token,
+                have: self.stale.and_then(|stale| stale.token.get().cloned()),
+                purpose,
+                began: self.flight.began,
+                deadline: Instant::now(),
+            };
+            let left = match self.take(shared.claim(claim, &mut budget).await) {
+                Claims::Settled(sought) => return sought,
+                Claims::Busy(left) => left,
+            };
+            if self.ownership == Ownership::Nobody {
+                return Sought::Nobody;
+            }
+            tokio::select! {
+                () = watch.event() => {}
+                () = sleep(poll.next().min(left)) => {}
+                () = self.flight.sealed_empty() => return Sought::Nobody,
+            }
+            purpose = Purpose::ServeAfterWait;
+        }
+    }
+
+    /// Acts on the answer to a claim.
+    fn take(&self, claimed: Option<Claimed>) -> Claims {
+        Claims::Settled(match claimed {
+            None | Some(Claimed::Absent) => self.build(None, None),
+            Some(Claimed::Fresh(entry)) => self.keep(entry),
+            Some(Claimed::Varies(fields)) => {
+                self.cache.local().varies(self.resource, Arc::clone(&fields));
+                Sought::Found(News::Elsewhere(fields))
+            }
+            Some(Claimed::Failed(entry)) => {
+                let failure = Arc::new(Failure::of(entry));
+                Sought::Found(News::Landed(Verdict::Failed(failure)))
+            }
+            Some(Claimed::Leased { lease, stale, marker }) => {
+                if marker == Marker::HitForMiss {
+                    self.flight.tell(News::Landed(Verdict::Uncacheable));
+                }
+                self.build(Some(lease), stale)
+            }
+            Some(Claimed::Busy { marker: Marker::HitForMiss, .. }) => {
+                self.flight.tell(News::Landed(Verdict::Uncacheable));
+                self.build(None, None)
+            }
+            Some(Claimed::Busy { stale: Some(stale), .. })
+                if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate =>
+            {
+                found(stale)
+            }
+            Some(Claimed::Busy { left, .. }) => return Claims::Busy(left),
+        })
+    }
+
+    /// A fresh entry of the shared tier goes into the local one.
+    fn keep(&self, entry: Arc<Entry>) -> Sought {
+        self.cache.local().insert(self.key.clone(), Arc::clone(&entry));
+        self.cache.local().clear_memo(self.key);
+        found(entry)
+    }
+
+    fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
+        let stale = stale.or_else(|| self.stale.cloned());
+        Sought::Build { lease, stale }
+    }
+}
+
+enum Claims {
+    Settled(Sought),
+    Busy(Duration),
+}
+
+fn found(entry: Arc<Entry>) -> Sought {
+    Sought::Found(News::Landed(Verdict::Stored(entry)))
+}
+
+/// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
+#[derive(Debug)]
+struct Poll(Duration);
+
+impl Poll {
+    fn new() -> Self {
+        Self(Duration::from_millis(50))
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.0.mul_f64(0.8 + 0.4 * fastrand::f64());
+        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+        pause
+    }
+}

@@ -1,0 +1,111 @@
+//! The future of a response: bypassed, ready, or an exchange.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::{body::Body, status::Outcome};
+
+pin_project! {
+    /// The response future of [`BufferService`](crate::BufferService).
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped at any time. A build that other requests wait for goes on; what becomes of
+    /// one that nobody waits for is the layer's
+    /// [`on_disconnect`](crate::BufferLayer::on_disconnect).
+    pub struct ResponseFuture<S, ReqBody, ResBody>
+    where
+        S: Service<Request<ReqBody>>,
+    {
+        #[pin]
+        kind: Kind<S, ReqBody, ResBody>,
+    }
+}
+
+type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<Body<B>>, E>> + Send>>;
+
+pin_project! {
+    #[project = KindProjection]
+    enum Kind<S, ReqBody, ResBody>
+    where
+        S: Service<Request<ReqBody>>,
+    {
+        Ready { response: Option<Response<Body<ResBody>>> },
+        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, outcome: Outcome },
+        Calling { #[pin] future: S::Future, outcome: Outcome },
+        Exchange { future: Boxed<ResBody, S::Error> },
+    }
+}
+
+impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
+        let response = Some(response);
+        Self { kind: Kind::Ready { response } }
+    }
+
+    /// Straight to the inner service, once it is ready.
+    pub(crate) fn bypass(inner: S, request: Request<ReqBody>, outcome: Outcome) -> Self {
+        let (inner, request) = (Some(inner), Some(request));
+        Self { kind: Kind::Waking { inner, request, outcome } }
+    }
+
+    pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
+        Self { kind: Kind::Exchange { future } }
+    }
+}
+
+impl<S, ReqBody, ResBody> Future for ResponseFuture<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+{
+    type Output = Result<Response<Body<ResBody>>, S::Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let mut kind = self.as_mut().project().kind;
+            match kind.as_mut().project() {
+                KindProjection::Ready { response } => {
+                    let response = response.take().expect("a finished future is not polled again");
+                    return Poll::Ready(Ok(response));
+                }
+                KindProjection::Waking { inner, request, outcome } => {
+                    let service = inner.as_mut().expect("the service is there until it is called");
+                    ready!(service.poll_ready(cx))?;
+                    let request = request.take().expect("the request is there until it is sent");
+                    let (future, outcome) = (service.call(request), *outcome);
+                    kind.set(Kind::Calling { future, outcome });
+                }
+                KindProjection::Calling { future, outcome } => {
+                    let mut response = ready!(future.poll(cx))?.map(Body::passed);
+                    outcome.write(response.headers_mut());
+                    return Poll::Ready(Ok(response));
+                }
+                KindProjection::Exchange { future } => return future.as_mut().poll(cx),
+            }
+        }
+    }
+}
+
+impl<S, ReqBody, ResBody> fmt::Debug for ResponseFuture<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.kind {
+            Kind::Ready { .. } => "ResponseFuture(ready)",
+            Kind::Waking { .. } | Kind::Calling { .. } => "ResponseFuture(bypass)",
+            Kind::Exchange { .. } => "ResponseFuture(exchange)",
+        })
+    }
+}

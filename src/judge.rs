@@ -1,0 +1,139 @@
+//! What a response is for: an entry, the flight alone, or its own request alone.
+
+use http::{Method, StatusCode, header, response::Parts};
+use tokio::time::Instant;
+
+use crate::{
+    asked::Asked,
+    entry::{Head, Lifetime},
+    http::{
+        fields,
+        freshness::Source,
+        storable::{self, Judgement, Lesson, Reason, RequestFacts, Storage, Withheld},
+        vary::Vary,
+    },
+    policy::{Mode, Policy},
+    time,
+};
+
+/// What happens to a response.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// Its own request's alone.
+    Alone(Alone),
+    /// Read to its end, for those it fits.
+    Together(Judged),
+}
+
+/// Why a response is for its own request alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alone {
+    Declared(Reason),
+    /// The layer's predicate said no.
+    Predicate,
+}
+
+/// A response for more than its own request.
+#[derive(Clone, Debug)]
+pub(crate) struct Judged {
+    pub(crate) head: Head,
+    pub(crate) vary: Vary,
+    pub(crate) fate: Fate,
+}
+
+/// What becomes of a complete response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Stored(Lifetime),
+    /// Given to those who wait for it, with the reason why it is not stored.
+    Shared(&'static str),
+    /// A server error, given to those who wait, and remembered for a moment.
+    Failed(Sharing),
+}
+
+/// Whether a failure's own response may be shown to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Response,
+    Status(StatusCode),
+}
+
+impl Alone {
+    /// Whether the next requests need not wait for each other (RFC-free: what nginx and Varnish
+    /// call hit-for-miss).
+    pub(crate) fn sets_all_free(self) -> bool {
+        match self {
+            Self::Declared(reason) => reason.lesson() == Lesson::Uncacheable,
+            Self::Predicate => false,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Declared(reason) => reason.as_str(),
+            Self::Predicate => "predicate",
+        }
+    }
+}
+
+impl Judged {
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.fate, Fate::Stored(_))
+    }
+
+    /// Whether those who wait may see the response while it grows.
+    pub(crate) fn is_shareable(&self) -> bool {
+        matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))
+    }
+}
+
+/// Judges the response to a build that began at `began`.
+pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Instant) -> Plan {
+    let received = Instant::now();
+    let facts = RequestFacts {
+        authorization: asked.authorization,
+        storage: Storage::Allowed,
+        delay: received - began,
+    };
+    let judgement = storable::judge(&facts, parts, &policy.rules, time::wall_clock());
+    let together = |fate, withheld: &Withheld, age| {
+        let headers = fields::for_storing(&parts.headers, withheld);
+        let head = Head { status: parts.status, headers, variant: None, age };
+        let vary = Vary::of_response(&parts.headers);
+        Plan::Together(Judged { head, vary, fate })
+    };
+    let plan = match judgement {
+        Judgement::Refuse(reason) => return Plan::Alone(Alone::Declared(reason)),
+        Judgement::Fail(None) => together(Fate::Failed(Sharing::Response), &Withheld::default(), 0),
+        Judgement::Fail(Some(_)) => {
+            together(Fate::Failed(Sharing::Status(parts.status)), &Withheld::default(), 0)
+        }
+        Judgement::Share(reason, withheld) => together(Fate::Shared(reason.as_str()), &withheld, 0),
+        Judgement::Store(mut freshness, withheld) => {
+            if freshness.source == Source::Route {
+                freshness.lifetime = freshness.lifetime.mul_f64(1.0 - policy.jitter * fastrand::f64());
+            }
+            let age = freshness.initial_age.as_secs();
+            let fate = match (policy.mode, &asked.method) {
+                (_, &Method::HEAD) => Fate::Shared("head"),
+                (Mode::Coalesce | Mode::Bypass, _) => Fate::Shared("coalesce-only"),
+                (Mode::Cache, _) => Fate::Stored(Lifetime::of(&freshness, received)),
+            };
+            together(fate, &withheld, age)
+        }
+    };
+    match (&policy.cache_if, &plan) {
+        (Some(predicate), Plan::Together(judged)) if judged.is_shareable() && !predicate(parts) => {
+            Plan::Alone(Alone::Predicate)
+        }
+        _ => plan,
+    }
+}
+
+/// The length that a response declares for the body it comes with.
+pub(crate) fn declared_length(parts: &Parts, asked: &Asked) -> Option<u64> {
+    if asked.method == Method::HEAD {
+        return None;
+    }
+    parts.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

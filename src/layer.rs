@@ -1,0 +1,226 @@
+//! [`BufferLayer`]: one route's policy, as a builder.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderName, Uri, request, response};
+use tower_layer::Layer;
+
+use crate::{
+    cache::Cache,
+    key::{KeyWriter, Keyed, Own, QueryKey},
+    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy},
+    service::BufferService,
+};
+
+/// Keeps a herd of requests off the services it wraps.
+///
+/// Of all requests for the same key at the same time, one reaches the inner service; the others get
+/// its response. What may be stored answers later requests from the [`Cache`].
+///
+/// A layer is one route's policy over a cache that routes share. Its options take typed values and
+/// none of them can fail; where two of them contradict each other, the later sections say which
+/// yields. Clones are cheap.
+///
+/// (The `tower` crate has layers named `Buffer` and `BufferLayer` too: those put a queue before a
+/// service, which is another thing.)
+///
+/// ```
+/// use std::{convert::Infallible, time::Duration};
+///
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt as _, Empty, Full};
+/// use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+/// use tower_stampede::{BufferLayer, Cache};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let service = ServiceBuilder::new()
+///     .layer(BufferLayer::new(Cache::in_memory()).ttl(Duration::from_secs(60)))
+///     .service(service_fn(|_request: Request<Empty<Bytes>>| async {
+///         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("expensive"))))
+///     }));
+///
+/// let request = Request::get("http://shop.example/report").body(Empty::new())?;
+/// let response = service.oneshot(request).await?;
+/// assert_eq!(response.headers()["cache-status"], "stampede; fwd=uri-miss; stored; ttl=57");
+/// assert_eq!(response.into_body().collect().await?.to_bytes(), "expensive");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct BufferLayer {
+    cache: Cache,
+    policy: Arc<Policy>,
+}
+
+impl BufferLayer {
+    /// A layer over `cache`, with the defaults that each option documents.
+    pub fn new(cache: Cache) -> Self {
+        let policy = Arc::default();
+        Self { cache, policy }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Policy)) -> Self {
+        change(Arc::make_mut(&mut self.policy));
+        self
+    }
+
+    /// What the layer does at all. Default: [`Mode::Cache`].
+    pub fn mode(self, mode: Mode) -> Self {
+        self.with(|policy| policy.mode = mode)
+    }
+
+    /// A name for logs. Default: none.
+    pub fn name(self, name: impl Into<Arc<str>>) -> Self {
+        self.with(|policy| policy.name = Some(name.into()))
+    }
+
+    // ===== freshness =====
+
+    /// The lifetime of responses that state none themselves and whose status is 200, 203, 301 or
+    /// 308. Default: none, so that a response that says nothing is shared with those who wait for
+    /// it and not stored.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|policy| policy.rules.ttl.default = Some(ttl))
+    }
+
+    /// How much of the layer's own [`ttl`](Self::ttl) is left to chance, so that entries that were
+    /// stored together do not expire together: a lifetime is shortened by up to this fraction.
+    /// Default: 0.05. Values outside 0 to 1 are clamped. What a response states itself is kept.
+    pub fn jitter(self, fraction: f64) -> Self {
+        let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
+        self.with(|policy| policy.jitter = fraction)
+    }
+
+    /// For how long an entry that is stale answers at once, while one request refreshes it
+    /// (RFC 5861 section 3). Default: zero; a directive in the response wins.
+    pub fn stale_while_revalidate(self, window: Duration) -> Self {
+        self.with(|policy| policy.rules.stale_while_revalidate = window)
+    }
+
+    /// For how long an entry that is stale answers in place of a failed build (RFC 5861 section 4).
+    /// Default: zero; a directive in the response wins.
+    pub fn stale_if_error(self, window: Duration) -> Self {
+        self.with(|policy| policy.rules.stale_if_error = window)
+    }
+
+    /// Stores only responses for which `predicate` says yes, and shares no others. It is asked
+    /// after all other rules have said yes. Default: always yes.
+    pub fn cache_if<F>(self, predicate: F) -> Self
+    where
+        F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    {
+        self.with(|policy| policy.cache_if = Some(Arc::new(predicate)))
+    }
+
+    /// The largest body that is stored or shared, in bytes. Default: 4 MiB. Larger ones reach the
+    /// request that asked for them whole, and nobody else.
+    pub fn max_body(self, bytes: usize) -> Self {
+        self.with(|policy| policy.max_body = bytes)
+    }
+
+    // ===== the key =====
+
+    /// Puts a request header in the key. Default: none; what a response names in `Vary` is taken
+    /// care of without this.
+    pub fn vary_by_header(self, name: HeaderName) -> Self {
+        self.with(|policy| policy.key.headers.push(name))
+    }
+
+    /// Puts a cookie in the key. Requests with cookies are then no longer bypassed; all other
+    /// cookies are taken off the request before it reaches the inner service. Default: none.
+    pub fn vary_by_cookie(self, name: impl Into<String>) -> Self {
+        self.with(|policy| {
+            policy.cookies = Cookies::Keyed;
+            policy.key.cookies.push(name.into());
+        })
+    }
+
+    /// Which part of the query is in the key. Default: [`QueryKey::Raw`].
+    pub fn query(self, query: QueryKey) -> Self {
+        self.with(|policy| policy.key.query = query)
+    }
+
+    /// Adds parts of your own to the key. See [`KeyWriter`] for an example.
+    pub fn key_with<F>(self, closure: F) -> Self
+    where
+        F: Fn(&request::Parts, &mut KeyWriter<'_>) -> Keyed + Send + Sync + 'static,
+    {
+        self.with(|policy| policy.key.own = Own::Adds(Arc::new(closure)))
+    }
+
+    /// Makes the whole key from parts of your own: neither authority, path nor query is in it
+    /// unless `closure` puts them there. A key without any part is no key: the request bypasses.
+    pub fn replace_key_with<F>(self, closure: F) -> Self
+    where
+        F: Fn(&request::Parts, &mut KeyWriter<'_>) -> Keyed + Send + Sync + 'static,
+    {
+        self.with(|policy| policy.key.own = Own::Replaces(Arc::new(closure)))
+    }
+
+    /// Where the URI that the client sent is found, for routers that cut prefixes off it. Default:
+    /// axum's `OriginalUri` with the feature `axum`, else the request's own URI.
+    pub fn original_uri(self, find: for<'a> fn(&'a request::Parts) -> Option<&'a Uri>) -> Self {
+        self.with(|policy| policy.key.original_uri = find)
+    }
+
+    /// Treats requests with cookies as if they had none, and lets the inner service see them.
+    ///
+    /// Only for services whose responses never depend on a cookie: otherwise one user gets what
+    /// was made for another. Default: requests with cookies bypass.
+    pub fn allow_ignored_cookies(self) -> Self {
+        self.with(|policy| policy.cookies = Cookies::Ignored)
+    }
+
+    /// Caches requests with `Authorization` if the response allows it by `public`, `s-maxage` or
+    /// `must-revalidate` (RFC 9111 section 3.5). Default: they bypass.
+    pub fn allow_authorization(self) -> Self {
+        self.with(|policy| policy.authorization = Authorization::AsDeclared)
+    }
+
+    // ===== waiting =====
+
+    /// How long a request waits for another one's build before it falls back. Default: 5 s.
+    pub fn wait_timeout(self, timeout: Duration) -> Self {
+        self.with(|policy| policy.wait_timeout = timeout)
+    }
+
+    /// How long a build may take, the inner service's readiness included. Default: 30 s. Beyond, it
+    /// is dropped and those who wait get a stale entry or 503; a body that is already on its way
+    /// goes on for its own request.
+    pub fn build_timeout(self, timeout: Duration) -> Self {
+        self.with(|policy| policy.build_timeout = timeout)
+    }
+
+    /// What a waiter does when it has waited long enough. Default: [`Fallback::Stale`], then
+    /// [`Fallback::Build`].
+    pub fn fallback(self, fallback: impl IntoIterator<Item = Fallback>) -> Self {
+        self.with(|policy| policy.fallback = fallback.into_iter().collect())
+    }
+
+    /// How many requests may wait for one build. Default: 10 000; beyond, they fall back at once.
+    pub fn max_waiters(self, waiters: usize) -> Self {
+        self.with(|policy| policy.waiters.per_flight = waiters.max(1))
+    }
+
+    /// How many requests may wait in the whole cache before this layer's requests fall back at
+    /// once. Default: 50 000.
+    pub fn max_waiters_in_all(self, waiters: usize) -> Self {
+        self.with(|policy| policy.waiters.in_all = waiters.max(1))
+    }
+
+    /// What becomes of a build that nobody waits for any more. Default: [`OnDisconnect::Finish`].
+    pub fn on_disconnect(self, choice: OnDisconnect) -> Self {
+        self.with(|policy| policy.on_disconnect = choice)
+    }
+}
+
+impl<S> Layer<S> for BufferLayer {
+    type Service = BufferService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        BufferService::new(inner, self.cache.clone(), Arc::clone(&self.policy))
+    }
+}

@@ -1,0 +1,200 @@
+//! The local tier: entries, the variants of a resource, and the memos beside them.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use foldhash::fast::RandomState;
+use moka::{Expiry, sync::Cache};
+use tokio::time::Instant;
+
+use crate::{
+    entry::{self, Entry, Fields, Worth},
+    flight::Failure,
+    key::{self, Key},
+    purges::Purges,
+};
+
+/// The entries of this process. Reading is synchronous and takes no lock of ours.
+#[derive(Debug)]
+pub(crate) struct Local {
+    slots: Cache<Key, Slot, RandomState>,
+    memos: Cache<Key, Memo, RandomState>,
+}
+
+#[derive(Clone, Debug)]
+enum Slot {
+    Entry(Arc<Entry>),
+    Variants(Arc<Variants>),
+}
+
+/// What a resource varies by, and the variants of it that are known here.
+#[derive(Debug)]
+pub(crate) struct Variants {
+    pub(crate) fields: Fields,
+    known: Mutex<Vec<(Key, Instant)>>,
+}
+
+/// A short note beside a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Memo {
+    /// The last response declared itself uncacheable: nobody waits for the next one.
+    HitForMiss { until: Instant },
+    /// The last build failed: newcomers share that failure.
+    Failed { until: Instant, failure: Arc<Failure> },
+}
+
+/// What the local tier has for a request.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Entry(Arc<Entry>, Worth),
+    Nothing,
+}
+
+/// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
+struct Backstop;
+
+impl Expiry<Key, Slot> for Backstop {
+    fn expire_after_create(&self, _: &Key, slot: &Slot, _: std::time::Instant) -> Option<Duration> {
+        match slot {
+            Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
+            Slot::Variants(_) => None,
+        }
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &Key,
+        slot: &Slot,
+        now: std::time::Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(key, slot, now)
+    }
+}
+
+impl Local {
+    /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos.
+    pub(crate) fn new(capacity: u64, memos: u64) -> Self {
+        let slots = Cache::builder()
+            .max_capacity(capacity)
+            .weigher(|key: &Key, slot: &Slot| {
+                let weight = match slot {
+                    Slot::Entry(entry) => entry.weight(),
+                    Slot::Variants(_) => 1024,
+                };
+                u32::try_from(key.as_bytes().len() + weight).unwrap_or(u32::MAX)
+            })
+            .expire_after(Backstop)
+            .build_with_hasher(RandomState::default());
+        let memos = Cache::builder()
+            .max_capacity(memos)
+            .build_with_hasher(RandomState::default());
+        Self { slots, memos }
+    }
+
+    /// Looks up `key` for a request with these fields.
+    ///
+    /// Where the resource has variants, `key` becomes the key of the variant asked for.
+    pub(crate) fn find(
+        &self,
+        key: &mut Vec<u8>,
+        request: &http::HeaderMap,
+        purges: &Purges,
+        now: Instant,
+    ) -> Found {
+        let slot = match self.slots.get(key.as_slice()) {
+            Some(Slot::Variants(variants)) => {
+                append_variant(key, &variants.fields, request);
+                self.slots.get(key.as_slice())
+            }
+            slot => slot,
+        };
+        match slot {
+            Some(Slot::Entry(entry)) if entry.is_valid(purges) && entry.head.fits(request) => {
+                let worth = entry.worth(now);
+                Found::Entry(entry, worth)
+            }
+            _ => Found::Nothing,
+        }
+    }
+
+    /// The entry under exactly this key.
+    pub(crate) fn entry(&self, key: &Key, purges: &Purges) -> Option<Arc<Entry>> {
+        match self.slots.get(key) {
+            Some(Slot::Entry(entry)) if entry.is_valid(purges) => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// The fields that the resource under `key` varies by.
+    pub(crate) fn fields(&self, key: &Key) -> Option<Fields> {
+        match self.slots.get(key) {
+            Some(Slot::Variants(variants)) => Some(variants.fields.clone()),
+            _ => None,
+        }
+    }
+
+    /// Notes that the resource under `primary` varies by `fields`.
+    pub(crate) fn varies(&self, primary: &Key, fields: Fields) -> Arc<Variants> {
+        match self.slots.get(primary) {
+            Some(Slot::Variants(known)) if known.fields == fields => known,
+            _ => {
+                let known = Mutex::default();
+                let variants = Arc::new(Variants { fields, known });
+                self.slots.insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
+                variants
+            }
+        }
+    }
+
+    /// Puts an entry in; a purge that came since its build began keeps it from being served.
+    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>) {
+        self.slots.insert(key, Slot::Entry(entry));
+    }
+
+    pub(crate) fn memo(&self, key: &Key, now: Instant) -> Option<Memo> {
+        self.memos.get(key).filter(|memo| match memo {
+            Memo::HitForMiss { until } | Memo::Failed { until, .. } => now < *until,
+        })
+    }
+
+    pub(crate) fn set_memo(&self, key: Key, memo: Memo) {
+        self.memos.insert(key, memo);
+    }
+
+    pub(crate) fn clear_memo(&self, key: &Key) {
+        self.memos.invalidate(key);
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.slots.invalidate_all();
+        self.memos.invalidate_all();
+    }
+
+    /// Entries, and the bytes they take, as last counted.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        (self.slots.entry_count(), self.slots.weighted_size())
+    }
+}
+
+impl Variants {
+    /// Makes room for one more variant, if there are fewer than `limit` live ones.
+    pub(crate) fn admit(&self, key: &Key, until: Instant, limit: usize) -> bool {
+        let now = Instant::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(other, until)| other != key && now < *until);
+        let free = known.len() < limit;
+        if free {
+            known.push((key.clone(), until));
+        }
+        free
+    }
+}
+
+/// Turns the key of a resource into the key of the variant that a request asks for.
+pub(crate) fn append_variant(key: &mut Vec<u8>, fields: &Fields, request: &http::HeaderMap) {
+    key::push_variant(key, &entry::values(fields, request));
+}

@@ -1,0 +1,164 @@
+//! One route's policy: what its layer decides by.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, header, response};
+
+use crate::{
+    flight::Limits,
+    http::storable::Rules,
+    key::{self, KeyRules},
+};
+
+/// Everything a [`BufferLayer`](crate::BufferLayer) has been told.
+#[derive(Clone)]
+pub(crate) struct Policy {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) mode: Mode,
+    pub(crate) key: KeyRules,
+    pub(crate) cookies: Cookies,
+    pub(crate) authorization: Authorization,
+    pub(crate) rules: Rules,
+    pub(crate) jitter: f64,
+    pub(crate) cache_if: Option<Predicate>,
+    pub(crate) max_body: usize,
+    pub(crate) max_variants: usize,
+    pub(crate) wait_timeout: Duration,
+    pub(crate) build_timeout: Duration,
+    pub(crate) fallback: Vec<Fallback>,
+    pub(crate) waiters: Limits,
+    pub(crate) on_disconnect: OnDisconnect,
+}
+
+pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            name: None,
+            mode: Mode::default(),
+            key: KeyRules::default(),
+            cookies: Cookies::Bypass,
+            authorization: Authorization::Bypass,
+            rules: Rules::default(),
+            jitter: 0.05,
+            cache_if: None,
+            max_body: 4 * 1024 * 1024,
+            max_variants: 16,
+            wait_timeout: Duration::from_secs(5),
+            build_timeout: Duration::from_secs(30),
+            fallback: vec![Fallback::Stale, Fallback::Build],
+            waiters: Limits {
+                per_flight: 10_000,
+                in_all: 50_000,
+            },
+            on_disconnect: OnDisconnect::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .field("key", &self.key)
+            .field("max_body", &self.max_body)
+            .field("wait_timeout", &self.wait_timeout)
+            .field("build_timeout", &self.build_timeout)
+            .field("fallback", &self.fallback)
+            .field("on_disconnect", &self.on_disconnect)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    /// Takes the cookies that are not in the key off a request that is going to be built.
+    pub(crate) fn strip_cookies(&self, headers: &mut HeaderMap) {
+        if self.cookies != Cookies::Keyed {
+            return;
+        }
+        let keyed = |name: &[u8]| self.key.cookies.iter().any(|known| known.as_bytes() == name);
+        let kept = key::cookies(headers)
+            .filter(|(name, _)| keyed(name))
+            .map(|(name, value)| [name, value].concat())
+            .collect::<Vec<_>>()
+            .join(&b"; "[..]);
+        headers.remove(header::COOKIE);
+        if let (false, Ok(kept)) = (kept.is_empty(), HeaderValue::from_bytes(&kept)) {
+            headers.insert(header::COOKIE, kept);
+        }
+    }
+}
+
+/// What a layer does at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Store responses and share builds.
+    #[default]
+    Cache,
+    /// Share builds among those who ask at the same time, and store nothing.
+    Coalesce,
+    /// Do neither: every request goes straight to the inner service.
+    Bypass,
+}
+
+/// What a waiter does when its wait timeout passes, or when there are too many waiters.
+///
+/// Fallbacks are tried in turn; where none applies, the request is rejected.
+///
+/// ```
+/// use tower_stampede::{BufferLayer, Cache, Fallback};
+///
+/// let layer = BufferLayer::new(Cache::in_memory()).fallback([Fallback::Stale, Fallback::Reject]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallback {
+    /// Take a stale entry that may still be served in place of an error.
+    Stale,
+    /// Build once more: one extra build per key and process, which all waiters whose wait timed out
+    /// share for at most the build timeout.
+    Build,
+    /// Answer 503 with `Retry-After: 1`.
+    Reject,
+}
+
+impl IntoIterator for Fallback {
+    type Item = Self;
+    type IntoIter = std::iter::Once<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        std::iter::once(self)
+    }
+}
+
+/// What becomes of a build when the last request that waits for it has gone away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDisconnect {
+    /// It is completed, and stored for the next request.
+    #[default]
+    Finish,
+    /// It is dropped, and its lease released.
+    Cancel,
+}
+
+/// What a `Cookie` on the request means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cookies {
+    Bypass,
+    /// Keyed by the named ones; the others never reach the build.
+    Keyed,
+    /// As if they were not there.
+    Ignored,
+}
+
+/// What an `Authorization` on the request means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Authorization {
+    Bypass,
+    /// RFC 9111 section 3.5: shared only if the response says so.
+    AsDeclared,
+}

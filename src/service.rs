@@ -1,0 +1,204 @@
+//! [`BufferService`]: classify, key, local hit; else the exchange.
+
+use std::{
+    cell::Cell,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Method, Request, Response, request::Parts};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use crate::{
+    answer,
+    asked::{self, Asked},
+    body::{Body, BoxError},
+    cache::Cache,
+    entry::{Entry, Worth},
+    exchange::{Building, Exchange, Parcel},
+    future::ResponseFuture,
+    http::storable,
+    key::Key,
+    local::Found,
+    policy::{Mode, Policy},
+    status::Outcome,
+};
+
+/// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
+///
+/// It is always ready: a hit needs nothing of the inner service, which is driven to readiness where
+/// it is called, on a clone.
+#[derive(Clone, Debug)]
+pub struct BufferService<S> {
+    inner: S,
+    cache: Cache,
+    policy: Arc<Policy>,
+}
+
+impl<S> BufferService<S> {
+    pub(crate) fn new(inner: S, cache: Cache, policy: Arc<Policy>) -> Self {
+        Self { inner, cache, policy }
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for BufferService<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    ReqBody: http_body::Body + Send + 'static,
+    ResBody: http_body::Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError>,
+{
+    type Response = Response<Body<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody, ResBody>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Hits do not need the inner service; everything else drives a clone of it to readiness, so
+        // nothing may be reserved on this one.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
+            return self.bypass(parts, body, outcome);
+        }
+        with_scratch(|key| match self.identify(&parts, key) {
+            Err(outcome) => self.bypass(parts, body, outcome),
+            Ok(authorization) => self.answer(parts, body, key, authorization),
+        })
+    }
+}
+
+impl<S> BufferService<S> {
+    fn bypass<ReqBody, ResBody>(
+        &self,
+        parts: Parts,
+        body: ReqBody,
+        outcome: Outcome,
+    ) -> ResponseFuture<S, ReqBody, ResBody>
+    where
+        S: Service<Request<ReqBody>> + Clone,
+    {
+        self.cache.count().bypassed();
+        let request = Request::from_parts(parts, body);
+        ResponseFuture::bypass(self.inner.clone(), request, outcome)
+    }
+
+    /// Writes the request's key, and decides whether its credentials let it be cached.
+    fn identify(&self, parts: &Parts, key: &mut Vec<u8>) -> Result<storable::Authorization, Outcome> {
+        let keyed = self.policy.key.write(parts, key)?;
+        asked::admitted(parts, keyed, &self.policy)
+    }
+
+    /// Answers from the local tier, or starts the exchange.
+    fn answer<ReqBody, ResBody>(
+        &self,
+        parts: Parts,
+        body: ReqBody,
+        key: &mut Vec<u8>,
+        authorization: storable::Authorization,
+    ) -> ResponseFuture<S, ReqBody, ResBody>
+    where
+        S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        ReqBody: http_body::Body + Send + 'static,
+        ResBody: http_body::Body + Send + 'static,
+        ResBody::Data: Send,
+        ResBody::Error: Into<BoxError>,
+    {
+        let now = Instant::now();
+        let primary = key.len();
+        let found = match self.policy.mode {
+            Mode::Cache => self.cache.find(key, &parts.headers, now),
+            Mode::Coalesce | Mode::Bypass => Found::Nothing,
+        };
+        let stale = match self.use_found(found, &parts.method, now) {
+            Local::Answer(response) => return ResponseFuture::ready(response),
+            Local::Stale(response, entry) => {
+                let exchange = self.exchange((parts, body), (key, primary), authorization, Some(entry));
+                exchange.refresh();
+                return ResponseFuture::ready(response);
+            }
+            Local::Nothing(stale) => stale,
+        };
+        if Building::contains(&parts.extensions, &self.cache, key.get(..primary).unwrap_or_default()) {
+            return self.bypass(parts, body, Outcome::bypass("nested"));
+        }
+        let exchange = self.exchange((parts, body), (key, primary), authorization, stale);
+        ResponseFuture::exchange(Box::pin(exchange.run()))
+    }
+
+    fn exchange<ReqBody>(
+        &self,
+        (parts, body): (Parts, ReqBody),
+        (key, primary): (&[u8], usize),
+        authorization: storable::Authorization,
+        stale: Option<Arc<Entry>>,
+    ) -> Exchange<S, ReqBody>
+    where
+        S: Clone,
+    {
+        let asked = Asked {
+            method: parts.method.clone(),
+            headers: parts.headers.clone(),
+            authorization,
+            arrived: Instant::now(),
+            joined: self.cache.moment(),
+        };
+        Exchange {
+            inner: self.inner.clone(),
+            cache: self.cache.clone(),
+            policy: Arc::clone(&self.policy),
+            key: Key::new(key),
+            resource: Key::new(key.get(..primary).unwrap_or_default()),
+            tag: self.policy.key.uri_tag(&parts),
+            asked,
+            parcel: Parcel::new(Request::from_parts(parts, body)),
+            stale,
+        }
+    }
+
+    fn use_found<B>(&self, found: Found, method: &Method, now: Instant) -> Local<B> {
+        let Found::Entry(entry, worth) = found else {
+            return Local::Nothing(None);
+        };
+        match worth {
+            _ if !self.cache.trusts_local() => Local::Nothing(Some(entry)),
+            Worth::Fresh => {
+                self.cache.count().hit();
+                Local::Answer(answer::hit(&entry, method, now))
+            }
+            Worth::StaleWhileRevalidate => {
+                self.cache.count().stale();
+                Local::Stale(answer::hit(&entry, method, now), entry)
+            }
+            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+        }
+    }
+}
+
+/// What the local tier's find is worth.
+enum Local<B> {
+    Answer(Response<Body<B>>),
+    /// An answer for now; the entry wants a refresh.
+    Stale(Response<Body<B>>, Arc<Entry>),
+    /// No answer, at most something to fall back on.
+    Nothing(Option<Arc<Entry>>),
+}
+
+/// Lends out a buffer for the key, so that a hit allocates none.
+fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    thread_local! {
+        static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut scratch = SCRATCH.take();
+    let result = work(&mut scratch);
+    SCRATCH.set(scratch);
+    result
+}

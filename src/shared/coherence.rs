@@ -1,0 +1,115 @@
+//! Keeping this process true to what the others do.
+//!
+//! Events only wake and purge: whoever is woken asks the shared tier again and acts on its answer,
+//! never on the message. While events may have been missed, local entries are not trusted; when
+//! they flow again, whatever is older than that is dropped.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+
+use crate::{key::Digest, purges::Purges};
+
+/// What this process knows of the events of the fleet.
+#[derive(Debug)]
+pub(crate) struct Coherence {
+    purges: Arc<Purges>,
+    proven: AtomicBool,
+    watched: Mutex<HashMap<Digest, watch::Sender<()>>>,
+}
+
+impl Coherence {
+    pub(crate) fn new(purges: Arc<Purges>) -> Arc<Self> {
+        Arc::new(Self {
+            purges,
+            proven: AtomicBool::new(false),
+            watched: Mutex::default(),
+        })
+    }
+
+    /// Whether every purge of another process reaches this one.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Acquire)
+    }
+
+    /// Events flow from now on; what happened before may have been missed.
+    pub(crate) fn resumed(&self) {
+        self.purges.purge_all();
+        self.proven.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Events may be missed from now on.
+    pub(crate) fn interrupted(&self) {
+        self.proven.store(false, Ordering::Release);
+        self.wake_all();
+    }
+
+    /// Another process (or this one) has purged `tag`.
+    pub(crate) fn purged(&self, tag: Digest) {
+        self.purges.purge(tag);
+    }
+
+    /// Something happened to `resource`.
+    pub(crate) fn wake(&self, resource: Digest) {
+        if let Some(sender) = self.watched().get(&resource) {
+            sender.send_replace(());
+        }
+    }
+
+    fn wake_all(&self) {
+        self.watched().values().for_each(|sender| drop(sender.send_replace(())));
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, resource: Digest) -> Watch {
+        let mut watched = self.watched();
+        let sender = watched.entry(resource).or_insert_with(|| watch::Sender::new(()));
+        Watch {
+            coherence: Arc::clone(self),
+            resource,
+            events: sender.subscribe(),
+        }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<Digest, watch::Sender<()>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A registration for what happens to one resource; dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    coherence: Arc<Coherence>,
+    resource: Digest,
+    events: watch::Receiver<()>,
+}
+
+impl Watch {
+    /// The next event since the last one that was returned.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, no event is missed.
+    pub(crate) async fn event(&mut self) {
+        if self.events.changed().await.is_err() {
+            // The sender lives as long as anybody watches.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watched = self.coherence.watched();
+        // This receiver is still one of those counted.
+        if watched.get(&self.resource).is_some_and(|sender| sender.receiver_count() <= 1) {
+            watched.remove(&self.resource);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the cache did with a request: one value for `Cache-Status` (RFC 9211), metrics and logs.
+
+use std::fmt::{self, Write as _};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// How a request was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) path: Path,
+    pub(crate) detail: Option<&'static str>,
+}
+
+/// Where the answer came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// From an entry; `ttl` is its remaining freshness in seconds.
+    Hit { ttl: i64 },
+    Forward { reason: Forward, end: End },
+}
+
+/// Why the request went to the inner service (RFC 9211 section 2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forward {
+    Bypass,
+    Method,
+    Miss,
+    VaryMiss,
+    Stale,
+}
+
+/// What became of the response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Stored, with this much freshness in seconds.
+    Stored { ttl: i64 },
+    /// Used for this request alone.
+    Unstored,
+    /// Another request's build answered this one (RFC 9211 section 2.6).
+    Collapsed,
+}
+
+impl Outcome {
+    pub(crate) fn hit(ttl: i64) -> Self {
+        Self { path: Path::Hit { ttl }, detail: None }
+    }
+
+    pub(crate) fn forward(reason: Forward, end: End) -> Self {
+        Self { path: Path::Forward { reason, end }, detail: None }
+    }
+
+    pub(crate) fn bypass(detail: &'static str) -> Self {
+        Self::forward(Forward::Bypass, End::Unstored).because(detail)
+    }
+
+    pub(crate) fn because(self, detail: &'static str) -> Self {
+        Self { detail: Some(detail), ..self }
+    }
+
+    /// Appends this outcome to what caches nearer to the origin have said.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        headers.append(FIELD, self.into());
+    }
+}
+
+/// The response field that says it all.
+pub(crate) const FIELD: HeaderName = HeaderName::from_static("cache-status");
+
+impl From<Outcome> for HeaderValue {
+    fn from(outcome: Outcome) -> Self {
+        let mut text = String::with_capacity(64);
+        write!(text, "{outcome}").expect("writing to a string does not fail");
+        Self::try_from(text).expect("tokens and numbers are field values")
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("stampede")?;
+        match self.path {
+            Path::Hit { ttl } => write!(f, "; hit; ttl={ttl}")?,
+            Path::Forward { reason, end } => {
+                write!(f, "; fwd={}", reason.as_str())?;
+                match end {
+                    End::Stored { ttl } => write!(f, "; stored; ttl={ttl}")?,
+                    End::Collapsed => f.write_str("; collapsed")?,
+                    End::Unstored => {}
+                }
+            }
+        }
+        match self.detail {
+            Some(detail) => write!(f, "; detail={detail}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Forward {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::Miss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_reads_as_rfc_9211_has_it() {
+        let stored = Outcome::forward(Forward::Miss, End::Stored { ttl: 60 });
+        let collapsed = Outcome::forward(Forward::Stale, End::Collapsed);
+
+        assert_eq!(Outcome::hit(12).to_string(), "stampede; hit; ttl=12");
+        assert_eq!(stored.to_string(), "stampede; fwd=uri-miss; stored; ttl=60");
+        assert_eq!(collapsed.to_string(), "stampede; fwd=stale; collapsed");
+        assert_eq!(
+            Outcome::bypass("cookie").to_string(),
+            "stampede; fwd=bypass; detail=cookie"
+        );
+    }
+
+    #[test]
+    fn an_outcome_follows_what_a_cache_nearer_to_the_origin_said() {
+        let mut headers = HeaderMap::new();
+        headers.insert(FIELD, HeaderValue::from_static("Origin; hit"));
+
+        Outcome::hit(1).write(&mut headers);
+
+        let all: Vec<_> = headers.get_all(FIELD).iter().collect();
+        assert_eq!(all, ["Origin; hit", "stampede; hit; ttl=1"]);
+    }
+}
