@@ -2,7 +2,9 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_ENCODING, Entry, ORIGIN, VARY},
+    header::{
+        ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_ENCODING, Entry, GetAll, ORIGIN, VARY,
+    },
 };
 
 use super::cache_control::Members;
@@ -119,18 +121,19 @@ pub(crate) fn write_variant(
             }
             Matching::Combined => {
                 write_length(usize::from(request.contains_key(field)), out);
-                write_combined(lines.iter(), out);
+                write_combined(&lines, out);
             }
         }
     }
 }
 
 /// Writes the members of all lines as one list, with its length in front.
-fn write_combined<'a>(lines: impl Iterator<Item = &'a HeaderValue>, out: &mut Vec<u8>) {
+fn write_combined(lines: &GetAll<'_, HeaderValue>, out: &mut Vec<u8>) {
     let length_at = out.len();
     write_length(0, out);
     let begin = out.len();
     let members = lines
+        .iter()
         .flat_map(|line| Members(line.as_bytes()))
         .map(<[u8]>::trim_ascii)
         .filter(|member| !member.is_empty());

@@ -3,14 +3,14 @@ use proptest::prelude::*;
 use super::*;
 
 fn response(lines: &[&[u8]]) -> Directives {
-    Directives::of_response(&headers(CACHE_CONTROL, lines))
+    Directives::of_response(&headers(&CACHE_CONTROL, lines))
 }
 
 fn request(lines: &[&[u8]]) -> RequestDirectives {
-    RequestDirectives::of_request(&headers(CACHE_CONTROL, lines))
+    RequestDirectives::of_request(&headers(&CACHE_CONTROL, lines))
 }
 
-fn headers(name: HeaderName, lines: &[&[u8]]) -> HeaderMap {
+fn headers(name: &HeaderName, lines: &[&[u8]]) -> HeaderMap {
     lines
         .iter()
         .map(|line| (name.clone(), HeaderValue::from_bytes(line).unwrap()))
@@ -145,7 +145,7 @@ fn request_preferences_combine_to_the_stricter_one() {
 
 #[test]
 fn pragma_counts_only_in_a_request_without_cache_control() {
-    let pragma = headers(PRAGMA, &[b"x, No-Cache"]);
+    let pragma = headers(&PRAGMA, &[b"x, No-Cache"]);
     assert!(RequestDirectives::of_request(&pragma).has(RequestFlag::NoCache));
     assert_eq!(Directives::of_response(&pragma), Directives::default());
 

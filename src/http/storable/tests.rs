@@ -51,7 +51,7 @@ fn plain(status: u16, lines: &[(HeaderName, &'static str)], rules: &Rules) -> &'
 }
 
 #[test]
-fn what_a_response_declares_decides() {
+fn a_lifetime_or_a_validator_is_needed_to_store() {
     let table: &[(&[(HeaderName, &str)], &str)] = &[
         (&[], "no-freshness"),
         (&[(CACHE_CONTROL, "public")], "no-freshness"),
@@ -65,6 +65,16 @@ fn what_a_response_declares_decides() {
             "store",
         ),
         (&[(CACHE_CONTROL, "max-age=0"), (ETAG, "\"x\"")], "store"),
+    ];
+
+    for (lines, expected) in table {
+        assert_eq!(plain(200, lines, &Rules::default()), *expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn what_a_response_forbids_is_not_done() {
+    let table: &[(&[(HeaderName, &str)], &str)] = &[
         (&[(CACHE_CONTROL, "no-store")], "no-store"),
         (&[(CACHE_CONTROL, "max-age=60, No-Store")], "no-store"),
         (&[(CACHE_CONTROL, "private, max-age=60")], "private"),
