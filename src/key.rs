@@ -75,6 +75,20 @@ impl Digest {
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(Md5::digest(bytes).into())
     }
+
+    /// Reads 32 hex digits.
+    pub(crate) fn parse(hex: &[u8]) -> Option<Self> {
+        let mut bytes = [0; 16];
+        let pairs = hex.chunks_exact(2);
+        if hex.len() != 32 {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            let digits = std::str::from_utf8(pair).ok()?;
+            *byte = u8::from_str_radix(digits, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
 }
 
 impl fmt::Display for Digest {

@@ -18,6 +18,12 @@ impl Token {
         Ok(Self(hex(&bytes)))
     }
 
+    /// Reads a token back.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        (text.len() == 32 && is_hex).then(|| Self(text.to_owned()))
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

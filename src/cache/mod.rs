@@ -162,10 +162,13 @@ impl Cache {
 
     /// Where the shared tier keeps the entry with this key.
     pub(crate) fn place(resource: &Key, key: &Key) -> Place {
+        let resource_proof = resource.proof();
+        let is_variant = resource != key;
         Place {
             resource: resource.digest(),
-            variant: (resource != key).then(|| key.digest()),
-            proof: key.proof(),
+            resource_proof,
+            variant: is_variant.then(|| key.digest()),
+            proof: if is_variant { key.proof() } else { resource_proof },
         }
     }
 }

@@ -1,1 +1,349 @@
-//! The form of an entry outside the process.
+//! The form of a response outside the process.
+//!
+//! ```text
+//! | head, as text of fixed width, for the scripts | tags | length of meta | meta | body |
+//! ```
+//!
+//! The scripts of the shared tier read the head without decoding anything; the body comes last and
+//! as it is, so that a reply becomes an entry without copying it. Whatever does not decode is no
+//! entry: `None`, never an error.
+
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tokio::time::Instant;
+
+use super::{Entry, Fields, Head, Lifetime, Origin, Variant};
+use crate::{key::Digest, purges::Moment, token::Token};
+
+/// The version of this form; it is part of the names of the keys in the shared tier.
+pub(crate) const VERSION: &str = "1";
+
+const MAGIC: &[u8] = b"TSE1";
+/// Magic, kind, token, began, life, window, proof, number of tags.
+const HEAD: usize = 4 + 1 + 32 + 16 + 13 + 13 + 32 + 3;
+const TAG: usize = 32;
+
+/// What the scripts know of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) kind: Kind,
+    pub(crate) token: Token,
+    /// The tier's time when the build's lease was granted, in microseconds.
+    pub(crate) began: u64,
+    /// How long the value is kept, from the fill on.
+    pub(crate) life: Duration,
+    /// How much of that it is stale.
+    pub(crate) window: Duration,
+    pub(crate) proof: [u8; 32],
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Entry,
+    /// Only what the resource varies by.
+    Variants,
+}
+
+/// A decoded value.
+#[derive(Debug)]
+pub(crate) enum Decoded {
+    Entry(Entry),
+    Variants(Fields),
+}
+
+/// When a reply was asked for, and how long the tier still keeps its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) sent: Instant,
+    pub(crate) left: Duration,
+    pub(crate) began: Moment,
+}
+
+impl Label {
+    fn write(&self, tags: &[Digest], out: &mut Vec<u8>) {
+        out.extend_from_slice(MAGIC);
+        out.push(match self.kind {
+            Kind::Entry => b'E',
+            Kind::Variants => b'V',
+        });
+        out.extend_from_slice(self.token.as_str().as_bytes());
+        let numbers = format!(
+            "{:016}{:013}{:013}",
+            self.began,
+            self.life.as_millis(),
+            self.window.as_millis()
+        );
+        out.extend_from_slice(numbers.as_bytes());
+        out.extend_from_slice(&self.proof);
+        out.extend_from_slice(format!("{:03}", tags.len()).as_bytes());
+        for tag in tags {
+            out.extend_from_slice(tag.to_string().as_bytes());
+        }
+    }
+
+    /// Reads a value's label, and where its tags end.
+    pub(crate) fn read(value: &[u8]) -> Option<(Self, Vec<Digest>, usize)> {
+        let mut reader = Reader(value);
+        (reader.take(MAGIC.len())? == MAGIC).then_some(())?;
+        let kind = match reader.take(1)? {
+            b"E" => Kind::Entry,
+            b"V" => Kind::Variants,
+            _ => return None,
+        };
+        let token = Token::parse(reader.text(32)?)?;
+        let began = reader.number(16)?;
+        let life = Duration::from_millis(reader.number(13)?);
+        let window = Duration::from_millis(reader.number(13)?);
+        let proof = reader.take(32)?.try_into().ok()?;
+        let count = usize::try_from(reader.number(3)?).ok()?;
+        let tags = (0..count)
+            .map(|_| Digest::parse(reader.take(TAG)?))
+            .collect::<Option<_>>()
+            .unwrap_or_default();
+        let label = Self { kind, token, began, life, window, proof };
+        Some((label, tags, HEAD + count * TAG))
+    }
+}
+
+/// An entry as the shared tier keeps it.
+pub(crate) fn encode(entry: &Entry, label: &Label) -> Vec<u8> {
+    let mut meta = Vec::with_capacity(512);
+    write_meta(entry, &mut meta);
+    let mut out = Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
+    label.write(&entry.tags, &mut out);
+    write_block(&meta, &mut out);
+    out.extend_from_slice(&entry.body);
+    out
+}
+
+/// What a resource varies by, as the shared tier keeps it.
+pub(crate) fn encode_variants(fields: &Fields, tags: &[Digest], label: &Label) -> Vec<u8> {
+    let mut meta = Vec::new();
+    write_fields(fields, &mut meta);
+    let mut out = Vec::with_capacity(HEAD + tags.len() * TAG + 4 + meta.len());
+    label.write(tags, &mut out);
+    write_block(&meta, &mut out);
+    out
+}
+
+/// A response without a label, for a marker.
+pub(crate) fn encode_response(entry: &Entry) -> Vec<u8> {
+    let mut meta = Vec::with_capacity(512);
+    write_meta(entry, &mut meta);
+    let mut out = Vec::with_capacity(4 + meta.len() + entry.body.len());
+    write_block(&meta, &mut out);
+    out.extend_from_slice(&entry.body);
+    out
+}
+
+/// Decodes a labelled value.
+pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
+    let (label, tags, at) = Label::read(value)?;
+    let rest = value.get(at..)?;
+    match label.kind {
+        Kind::Variants => {
+            let mut reader = Reader(rest);
+            let mut meta = Reader(reader.block()?);
+            Some(Decoded::Variants(read_fields(&mut meta)?))
+        }
+        Kind::Entry => {
+            let (meta, body) = split(value, at)?;
+            let meta = read_meta(meta)?;
+            let entry = meta.into_entry(body, &label, tags.into(), asked);
+            entry.set_token(label.token);
+            Some(Decoded::Entry(entry))
+        }
+    }
+}
+
+/// Decodes a response without a label.
+pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
+    let (meta, body) = split(value, 0)?;
+    let meta = read_meta(meta)?;
+    let now = Instant::now();
+    let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
+    let origin = Origin { lifetime, tags: Box::default(), began };
+    Some(Entry::new(meta.head, body, meta.trailers, origin))
+}
+
+/// The entry that a caller holds already, with the lifetime that the tier still gives it.
+pub(crate) fn renew(held: &Entry, label: &Label, asked: Asked) -> Entry {
+    let lifetime = held.lifetime;
+    let meta = Meta {
+        head: held.head.clone(),
+        trailers: held.trailers.clone(),
+        stale_while_revalidate: lifetime.revalidate_until - lifetime.fresh_until,
+        stale_if_error: lifetime.error_until - lifetime.fresh_until,
+        age: held.stored_age(),
+    };
+    let entry = meta.into_entry(held.body.clone(), label, held.tags.clone(), asked);
+    entry.set_token(label.token.clone());
+    entry
+}
+
+struct Meta {
+    head: Head,
+    trailers: Option<HeaderMap>,
+    stale_while_revalidate: Duration,
+    stale_if_error: Duration,
+    /// The age when it was stored, in seconds.
+    age: u64,
+}
+
+impl Meta {
+    fn into_entry(mut self, body: Bytes, label: &Label, tags: Box<[Digest]>, asked: Asked) -> Entry {
+        let elapsed = label.life.saturating_sub(asked.left);
+        self.head.age = self.age.saturating_add(elapsed.as_secs());
+        let fresh_until = match asked.left.checked_sub(label.window) {
+            Some(fresh) => asked.sent + fresh,
+            None => asked.sent.checked_sub(label.window - asked.left).unwrap_or(asked.sent),
+        };
+        let lifetime = Lifetime {
+            received: asked.sent,
+            fresh_until,
+            revalidate_until: fresh_until + self.stale_while_revalidate,
+            error_until: fresh_until + self.stale_if_error,
+        };
+        let began = asked.began;
+        let mut entry = Entry::new(self.head, body, self.trailers, Origin { lifetime, tags, began });
+        entry.set_stored_age(self.age);
+        entry
+    }
+}
+
+fn split(value: &Bytes, at: usize) -> Option<(&[u8], Bytes)> {
+    let mut reader = Reader(value.get(at..)?);
+    let meta = reader.block()?;
+    let body = value.slice_ref(reader.0);
+    Some((meta, body))
+}
+
+fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
+    let lifetime = &entry.lifetime;
+    out.put_u16(entry.head.status.as_u16());
+    out.put_u64(entry.stored_age());
+    for window in [lifetime.revalidate_until, lifetime.error_until] {
+        let window = (window - lifetime.fresh_until).as_millis();
+        out.put_u64(u64::try_from(window).unwrap_or(u64::MAX));
+    }
+    write_headers(&entry.head.headers, out);
+    match &entry.trailers {
+        None => out.push(0),
+        Some(trailers) => {
+            out.push(1);
+            write_headers(trailers, out);
+        }
+    }
+    match &entry.head.variant {
+        None => out.push(0),
+        Some(variant) => {
+            out.push(1);
+            write_fields(&variant.fields, out);
+            write_block(&variant.values, out);
+        }
+    }
+}
+
+fn read_meta(meta: &[u8]) -> Option<Meta> {
+    let mut reader = Reader(meta);
+    let status = StatusCode::from_u16(reader.u16()?).ok()?;
+    let age = reader.u64()?;
+    let stale_while_revalidate = Duration::from_millis(reader.u64()?);
+    let stale_if_error = Duration::from_millis(reader.u64()?);
+    let headers = read_headers(&mut reader)?;
+    let trailers = match reader.u8()? {
+        0 => None,
+        _ => Some(read_headers(&mut reader)?),
+    };
+    let variant = match reader.u8()? {
+        0 => None,
+        _ => {
+            let fields = read_fields(&mut reader)?;
+            let values = Bytes::copy_from_slice(reader.block()?);
+            Some(Variant { fields, values })
+        }
+    };
+    let head = Head { status, headers, variant, age };
+    reader.0.is_empty().then_some(Meta { head, trailers, stale_while_revalidate, stale_if_error, age })
+}
+
+fn write_headers(headers: &HeaderMap, out: &mut Vec<u8>) {
+    out.put_u32(u32::try_from(headers.len()).unwrap_or(u32::MAX));
+    for (name, value) in headers {
+        write_block(name.as_str().as_bytes(), out);
+        write_block(value.as_bytes(), out);
+    }
+}
+
+fn read_headers(reader: &mut Reader<'_>) -> Option<HeaderMap> {
+    let count = reader.u32()?;
+    let mut headers = HeaderMap::new();
+    for _ in 0..count {
+        let name = HeaderName::from_bytes(reader.block()?).ok()?;
+        let value = HeaderValue::from_bytes(reader.block()?).ok()?;
+        headers.try_append(name, value).ok()?;
+    }
+    Some(headers)
+}
+
+fn write_fields(fields: &Fields, out: &mut Vec<u8>) {
+    out.put_u32(u32::try_from(fields.len()).unwrap_or(u32::MAX));
+    for field in fields.iter() {
+        write_block(field.as_str().as_bytes(), out);
+    }
+}
+
+fn read_fields(reader: &mut Reader<'_>) -> Option<Fields> {
+    let count = reader.u32()?;
+    (0..count)
+        .map(|_| HeaderName::from_bytes(reader.block()?).ok())
+        .collect()
+}
+
+fn write_block(block: &[u8], out: &mut Vec<u8>) {
+    out.put_u32(u32::try_from(block.len()).unwrap_or(u32::MAX));
+    out.extend_from_slice(block);
+}
+
+/// Takes a value apart; `None` as soon as it is too short.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn text(&mut self, length: usize) -> Option<&'a str> {
+        std::str::from_utf8(self.take(length)?).ok()
+    }
+
+    fn number(&mut self, digits: usize) -> Option<u64> {
+        self.text(digits)?.parse().ok()
+    }
+
+    fn block(&mut self) -> Option<&'a [u8]> {
+        let length = usize::try_from(self.u32()?).ok()?;
+        self.take(length)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1)?.first().copied()
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
+    }
+}

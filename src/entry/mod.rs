@@ -158,6 +158,8 @@ pub(crate) struct Entry {
     pub(crate) tags: Box<[Digest]>,
     /// The lease under which the shared tier has it.
     pub(crate) token: OnceLock<Token>,
+    /// The age when it was first stored, in seconds.
+    stored_age: u64,
     began: Moment,
     /// The latest moment at which no purge had reached it.
     checked: AtomicU64,
@@ -174,6 +176,7 @@ pub(crate) struct Origin {
 impl Entry {
     pub(crate) fn new(head: Head, body: Bytes, trailers: Option<HeaderMap>, origin: Origin) -> Self {
         Self {
+            stored_age: head.age,
             head,
             body,
             trailers,
@@ -183,6 +186,20 @@ impl Entry {
             began: origin.began,
             checked: AtomicU64::new(origin.began.number()),
         }
+    }
+
+    pub(crate) fn stored_age(&self) -> u64 {
+        self.stored_age
+    }
+
+    fn set_stored_age(&mut self, age: u64) {
+        self.stored_age = age;
+    }
+
+    /// Notes under which lease the shared tier has the entry.
+    pub(crate) fn set_token(&self, token: Token) {
+        // The first one stays: it is the same lease.
+        drop(self.token.set(token));
     }
 
     pub(crate) fn worth(&self, now: Instant) -> Worth {
@@ -229,6 +246,22 @@ impl Entry {
     /// before any purge that reached the build.
     pub(crate) fn may_answer(&self, joined: Moment, purges: &Purges) -> bool {
         joined <= self.began || self.is_valid(purges)
+    }
+
+    /// The same response without fields and body.
+    pub(crate) fn bare(&self) -> Self {
+        let head = Head {
+            status: self.head.status,
+            headers: HeaderMap::new(),
+            variant: None,
+            age: 0,
+        };
+        let origin = Origin {
+            lifetime: self.lifetime,
+            tags: Box::default(),
+            began: self.began,
+        };
+        Self::new(head, Bytes::new(), None, origin)
     }
 
     /// The memory it takes, in bytes: body, fields and an allowance for the rest.

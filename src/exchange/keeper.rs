@@ -1,11 +1,8 @@
 //! Keeps a lease alive while its build runs, and gives it back in any case.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::{
@@ -16,7 +13,7 @@ use tokio::{
 use crate::{
     entry::Entry,
     flight::Flight,
-    shared::{Fill, Filled, Held, Lease, Place, Release, Shared},
+    shared::{self, Fill, Filled, Held, Lease, Place, Release, Shared},
     task,
 };
 
@@ -96,22 +93,17 @@ impl Drop for Keeper {
 }
 
 /// Comes back when the lease is not ours any more.
-async fn renew_until_lost(shared: &Shared, lease: &Lease) {
-    let ttl = shared.lease_ttl();
+async fn renew_until_lost(tier: &Shared, lease: &Lease) {
+    let ttl = tier.lease_ttl();
     let mut valid_until = lease.valid_until;
     loop {
         sleep(ttl / 3).await;
         let sent = Instant::now();
-        match shared.renew(lease).await {
-            Ok(Held::Ours) => valid_until = sent + safely(ttl),
+        match tier.renew(lease).await {
+            Ok(Held::Ours) => valid_until = sent + shared::safely(ttl),
             Ok(Held::Lost) => return,
             Err(_outage) if Instant::now() < valid_until => {}
             Err(_outage) => return,
         }
     }
-}
-
-/// What is certain of a time to live, whatever the two clocks' drift.
-pub(crate) fn safely(ttl: Duration) -> Duration {
-    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
 }

@@ -225,25 +225,32 @@ where
     }
 
     /// Lands the entry, then fills both tiers with it.
+    ///
+    /// What was purged meanwhile is for those who were already waiting: the shared tier refuses it,
+    /// and the local one, where it carries the moment at which it began, never serves it.
     async fn store(mut self, key: Key, entry: Arc<Entry>) {
         let flight = self.pilot.flight();
-        if !entry.is_valid(self.cache.purges()) {
+        let verdict = if entry.is_valid(self.cache.purges()) {
+            Verdict::Stored(Arc::clone(&entry))
+        } else {
             flight.seal();
-            flight.tell(News::Landed(Verdict::Invalidated(entry)));
-            return self.release(Release::Nothing).await;
-        }
-        let local = self.cache.local();
-        let Some(keeper) = self.keeper.take() else {
-            local.insert(key.clone(), Arc::clone(&entry));
-            local.clear_memo(&self.key);
-            return flight.tell(News::Landed(Verdict::Stored(entry)));
+            Verdict::Invalidated(Arc::clone(&entry))
         };
-        flight.tell(News::Landed(Verdict::Stored(Arc::clone(&entry))));
+        let Some(keeper) = self.keeper.take() else {
+            self.keep(key, entry);
+            return self.pilot.flight().tell(News::Landed(verdict));
+        };
+        flight.tell(News::Landed(verdict));
         let place = Cache::place(&self.resource, &key);
         if keeper.fill(place, &entry).await != Filled::FencedOff {
-            local.insert(key, entry);
-            local.clear_memo(&self.key);
+            self.keep(key, entry);
         }
+    }
+
+    fn keep(&self, key: Key, entry: Arc<Entry>) {
+        let local = self.cache.local();
+        local.insert(key, entry);
+        local.clear_memo(&self.key);
     }
 
     /// Gives the response to those in the flight, and nobody later.

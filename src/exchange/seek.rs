@@ -83,7 +83,7 @@ impl Seek<'_> {
                 place,
                 slot: self.slot,
                 token,
-                have: self.stale.and_then(|stale| stale.token.get().cloned()),
+                have: self.stale.cloned(),
                 purpose,
                 began: self.flight.began,
                 deadline: Instant::now(),

@@ -36,6 +36,7 @@ use crate::{
 pub(crate) struct Place {
     /// The digest of the resource's key: all its variants are told of together.
     pub(crate) resource: Digest,
+    pub(crate) resource_proof: [u8; 32],
     pub(crate) variant: Option<Digest>,
     /// What shows that an entry belongs to this very key.
     pub(crate) proof: [u8; 32],
@@ -58,7 +59,7 @@ pub(crate) struct Claim {
     /// A fresh one for each claim.
     pub(crate) token: Token,
     /// The entry that the caller already holds: its body need not be sent.
-    pub(crate) have: Option<Token>,
+    pub(crate) have: Option<Arc<Entry>>,
     pub(crate) purpose: Purpose,
     pub(crate) began: Moment,
     /// The time the tier has for its answer.
@@ -72,8 +73,6 @@ pub(crate) enum Purpose {
     Serve,
     /// The same, after having waited for another process's build: its failure counts.
     ServeAfterWait,
-    /// Build though there is a fresh entry, unless somebody else already does.
-    Refresh,
     /// Only look.
     Look,
 }
@@ -142,6 +141,11 @@ pub(crate) enum Release<'a> {
     Failed(Duration, &'a Entry),
     /// A claim whose answer never came: it may still run, and must not take effect then.
     Undo,
+}
+
+/// What is certain of a time to live, whatever the two clocks' drift.
+pub(crate) fn safely(ttl: Duration) -> Duration {
+    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
 }
 
 /// Whether a lease was still ours.

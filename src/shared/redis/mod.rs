@@ -1,1 +1,372 @@
-//! The shared tier on Redis.
+//! The shared tier on Redis: one script for each step, each in one round trip.
+//!
+//! Claims go over one link, fills and large values over another, renewals, releases and purges over
+//! a third, and events come in over a fourth, so that nothing small waits behind something large.
+
+mod follow;
+mod names;
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use redis::Client;
+use tokio::time::Instant;
+
+use self::{follow::Follow, names::Names};
+use super::{
+    Answer, Claim, Claimed, Coherence, Effect, Fill, Filled, Held, Lease, Marker, Outage, Purpose,
+    Release, Tier, safely,
+};
+use crate::{
+    entry::{
+        Entry, Fields,
+        codec::{self, Asked, Decoded, Kind, Label},
+    },
+    key::Digest,
+    link::{self, Call, Error, Link, Script},
+    token::Token,
+};
+
+static CLAIM: Script = Script::new(include_str!("scripts/claim.lua"));
+static FILL: Script = Script::new(include_str!("scripts/fill.lua"));
+static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
+static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+static PURGE: Script = Script::new(include_str!("scripts/purge.lua"));
+
+/// Larger values do not go through a script: the server would stand still meanwhile.
+const LARGEST_INLINE: usize = 64 * 1024;
+
+/// No entry is kept longer.
+const LONGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// So many purged tags are remembered.
+const REMEMBERED_TAGS: usize = 100_000;
+
+/// For how long a claim that was given up may still arrive at the server.
+const TOMBSTONE: Duration = Duration::from_secs(60);
+
+/// What is off a request's path may take this long.
+const FILL_TIMEOUT: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: String,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) command_timeout: Duration,
+}
+
+/// A Redis that the workers share.
+#[derive(Debug)]
+pub(crate) struct RedisTier {
+    names: Names,
+    claims: Link,
+    fills: Link,
+    leases: Link,
+    follow: Follow,
+    lease_ttl: Duration,
+}
+
+impl RedisTier {
+    /// Never connects; the first claim does.
+    pub(crate) fn new(client: &Client, settings: Settings) -> Self {
+        let link = |name, command_timeout| {
+            let connect_timeout = settings.command_timeout;
+            Link::new(client, link::Settings { connect_timeout, command_timeout, name })
+        };
+        let names = Names::new(settings.namespace);
+        Self {
+            claims: link("claims", settings.command_timeout),
+            fills: link("fills", FILL_TIMEOUT),
+            leases: link("leases", FILL_TIMEOUT),
+            follow: Follow::new(client, settings.command_timeout, names.channel()),
+            names,
+            lease_ttl: settings.lease_ttl,
+        }
+    }
+
+    async fn ask(&self, claim: &Claim, reject: Option<&Token>) -> Result<Reply, Error> {
+        let purpose = match claim.purpose {
+            Purpose::Serve => "serve",
+            Purpose::ServeAfterWait => "waited",
+            Purpose::Look => "look",
+        };
+        let have = claim.have.as_ref().and_then(|entry| entry.token.get());
+        let call = Call::new()
+            .key(self.names.entry(&claim.place))
+            .key(self.names.lease(&claim.place, claim.slot))
+            .key(self.names.marker(&claim.place))
+            .key(self.names.tags())
+            .key(self.names.tombstone(&claim.place, &claim.token))
+            .arg(claim.token.as_str())
+            .arg(millis(self.lease_ttl))
+            .arg(claim.place.proof.as_slice())
+            .arg(have.map_or("", Token::as_str))
+            .arg(reject.map_or("", Token::as_str))
+            .arg(purpose)
+            .arg(LARGEST_INLINE);
+        let sent = Instant::now();
+        let (state, now, left, value, lease_left, marker) =
+            self.claims.invoke_by(&CLAIM, call, claim.deadline).await?;
+        let (value, state): (Vec<u8>, String) = (value, state);
+        let (now, lease_left): (String, i64) = (now, lease_left);
+        let marker: String = marker;
+        Ok(Reply {
+            state,
+            sent,
+            server_time: now.parse().unwrap_or(0),
+            left: positive(left),
+            value: value.into(),
+            lease_left: positive(lease_left),
+            marker: if marker == "h" { Marker::HitForMiss } else { Marker::None },
+        })
+    }
+
+    /// The value of a reply: as it came, the one the caller has, or a large one, read now.
+    async fn value(&self, claim: &Claim, reply: &Reply) -> Result<Value, Error> {
+        if reply.value.is_empty() {
+            return Ok(Value::None);
+        }
+        let Some((label, _tags, end)) = Label::read(&reply.value) else {
+            return Ok(Value::Unusable(None));
+        };
+        let asked = Asked { sent: reply.sent, left: reply.left, began: claim.began };
+        let held = claim.have.as_ref().filter(|held| held.token.get() == Some(&label.token));
+        let whole = if let Some(held) = held {
+            return Ok(Value::Entry(Arc::new(codec::renew(held, &label, asked))));
+        } else if reply.value.len() > end || label.kind == Kind::Variants {
+            reply.value.clone()
+        } else {
+            let get = redis::cmd("GET").arg(self.names.entry(&claim.place)).clone();
+            let value: Vec<u8> = self.fills.query_by(&get, claim.deadline).await?;
+            match Label::read(&value) {
+                Some((read, ..)) if read.token == label.token => value.into(),
+                // It was replaced between the two reads: as if it had never been there.
+                _ => return Ok(Value::Unusable(Some(label.token))),
+            }
+        };
+        Ok(match codec::decode(&whole, asked) {
+            Some(Decoded::Entry(entry)) => Value::Entry(Arc::new(entry)),
+            Some(Decoded::Variants(fields)) => Value::Variants(fields),
+            None => Value::Unusable(Some(label.token)),
+        })
+    }
+
+    async fn claim_once(&self, claim: &Claim) -> Result<Claimed, Error> {
+        let mut reply = self.ask(claim, None).await?;
+        let mut value = Value::None;
+        if reply.state != "failed" {
+            value = self.value(claim, &reply).await?;
+            if let Value::Unusable(rejected) = &value {
+                tracing::warn!(key = %claim.place.resource, "an entry of the shared tier does not decode: a miss");
+                reply = self.ask(claim, rejected.as_ref()).await?;
+                value = self.value(claim, &reply).await?;
+            }
+        }
+        Ok(self.conclude(claim, reply, value))
+    }
+
+    fn conclude(&self, claim: &Claim, reply: Reply, value: Value) -> Claimed {
+        let marker = reply.marker;
+        let (stale, fields) = match value {
+            Value::Entry(entry) => (Some(entry), None),
+            Value::Variants(fields) => (None, Some(fields)),
+            Value::None | Value::Unusable(_) => (None, None),
+        };
+        match (reply.state.as_str(), stale, fields) {
+            ("fresh", Some(entry), _) => Claimed::Fresh(entry),
+            ("fresh", _, Some(fields)) => Claimed::Varies(fields),
+            ("failed", ..) => match codec::decode_response(&reply.value, claim.began) {
+                Some(entry) => Claimed::Failed(Arc::new(entry)),
+                None => Claimed::Absent,
+            },
+            ("leased", stale, _) => {
+                let lease = Lease {
+                    place: claim.place,
+                    slot: claim.slot,
+                    token: claim.token.clone(),
+                    began: reply.server_time,
+                    valid_until: reply.sent + safely(self.lease_ttl),
+                };
+                Claimed::Leased { lease, stale, marker }
+            }
+            ("busy", stale, _) => Claimed::Busy { left: reply.lease_left, stale, marker },
+            _ => Claimed::Absent,
+        }
+    }
+
+    async fn fill_once(&self, fill: Fill<'_>) -> Result<Filled, Error> {
+        let Fill { lease, place, entry } = fill;
+        let window = entry.lifetime.stale_window();
+        let life = entry.lifetime.end().saturating_duration_since(Instant::now());
+        let life = life.min(LONGEST_LIFE);
+        if life < Duration::from_millis(1) {
+            // A script that sets no time to live would delete the key.
+            return self.give_back(lease, "", Duration::ZERO, Duration::ZERO).await.map(|_| Filled::Refused);
+        }
+        entry.set_token(lease.token.clone());
+        let mut label = Label {
+            kind: Kind::Entry,
+            token: lease.token.clone(),
+            began: lease.began,
+            life,
+            window: window.min(life),
+            proof: place.proof,
+        };
+        let value = codec::encode(entry, &label);
+        let record = match &entry.head.variant {
+            Some(variant) if place.variant.is_some() => {
+                label.kind = Kind::Variants;
+                label.window = Duration::ZERO;
+                label.proof = place.resource_proof;
+                codec::encode_variants(&variant.fields, &entry.tags, &label)
+            }
+            _ => Vec::new(),
+        };
+        let mut call = Call::new()
+            .key(self.names.entry(&place))
+            .key(self.names.lease(&lease.place, lease.slot))
+            .key(self.names.marker(&lease.place))
+            .key(self.names.tags())
+            .key(self.names.resource(&place))
+            .arg(lease.token.as_str())
+            .arg(lease.began)
+            .arg(value)
+            .arg(millis(life))
+            .arg(record)
+            .arg(self.names.channel())
+            .arg(names::woken(place.resource));
+        for tag in &entry.tags {
+            call = call.arg(tag.to_string());
+        }
+        let state: String = self.fills.invoke(&FILL, call).await?;
+        Ok(match state.as_str() {
+            "stored" => Filled::Stored,
+            "fenced" => Filled::FencedOff,
+            _ => Filled::Refused,
+        })
+    }
+
+    async fn give_back(
+        &self,
+        lease: &Lease,
+        marker: impl redis::ToRedisArgs,
+        marked: Duration,
+        tombstone: Duration,
+    ) -> Result<Held, Error> {
+        let call = Call::new()
+            .key(self.names.lease(&lease.place, lease.slot))
+            .key(self.names.marker(&lease.place))
+            .key(self.names.tombstone(&lease.place, &lease.token))
+            .arg(lease.token.as_str())
+            .arg(marker)
+            .arg(millis(marked))
+            .arg(millis(tombstone))
+            .arg(self.names.channel())
+            .arg(names::woken(lease.place.resource));
+        Ok(held(self.leases.invoke(&RELEASE, call).await?))
+    }
+}
+
+impl Tier for RedisTier {
+    fn claim<'a>(&'a self, claim: &'a Claim) -> Answer<'a, Claimed> {
+        Box::pin(async move { Ok(self.claim_once(claim).await?) })
+    }
+
+    fn fill<'a>(&'a self, fill: Fill<'a>) -> Answer<'a, Filled> {
+        Box::pin(async move { Ok(self.fill_once(fill).await?) })
+    }
+
+    fn renew<'a>(&'a self, lease: &'a Lease) -> Answer<'a, Held> {
+        let call = Call::new()
+            .key(self.names.lease(&lease.place, lease.slot))
+            .arg(lease.token.as_str())
+            .arg(millis(self.lease_ttl));
+        Box::pin(async move { Ok(held(self.leases.invoke(&RENEW, call).await?)) })
+    }
+
+    fn release<'a>(&'a self, lease: &'a Lease, release: Release<'a>) -> Answer<'a, Held> {
+        Box::pin(async move {
+            let none = Duration::ZERO;
+            let given_back = match release {
+                Release::Nothing => self.give_back(lease, "", none, none).await,
+                Release::Undo => self.give_back(lease, "", none, TOMBSTONE).await,
+                Release::HitForMiss(period) => self.give_back(lease, "h", period, none).await,
+                Release::Failed(period, entry) => {
+                    self.give_back(lease, failure_marker(entry), period, none).await
+                }
+            };
+            Ok(given_back?)
+        })
+    }
+
+    fn purge(&self, tag: Digest) -> Answer<'_, ()> {
+        let call = Call::new()
+            .key(self.names.tags())
+            .arg(tag.to_string())
+            .arg(REMEMBERED_TAGS)
+            .arg(self.names.channel())
+            .arg(self.follow.purged(tag));
+        Box::pin(async move {
+            let _one: i64 = self.leases.invoke(&PURGE, call).await?;
+            Ok(())
+        })
+    }
+
+    fn follow(&self, coherence: &Arc<Coherence>) {
+        self.follow.start(coherence);
+    }
+
+    fn lease_ttl(&self) -> Duration {
+        self.lease_ttl
+    }
+}
+
+/// A claim's reply, taken apart.
+struct Reply {
+    state: String,
+    sent: Instant,
+    server_time: u64,
+    left: Duration,
+    value: Bytes,
+    lease_left: Duration,
+    marker: Marker,
+}
+
+enum Value {
+    None,
+    Entry(Arc<Entry>),
+    Variants(Fields),
+    /// Not what this version writes: reject it, and ask again.
+    Unusable(Option<Token>),
+}
+
+impl From<Error> for Outage {
+    fn from(error: Error) -> Self {
+        let effect = if error.outcome_unknown() { Effect::Unknown } else { Effect::None };
+        Self { effect, source: error.into() }
+    }
+}
+
+/// What waiters elsewhere are told of a failure: the response, or only its status if it is large.
+fn failure_marker(entry: &Entry) -> Vec<u8> {
+    let mut marker = vec![b'f'];
+    let response = codec::encode_response(entry);
+    if response.len() <= LARGEST_INLINE {
+        marker.extend(response);
+    } else {
+        marker.extend(codec::encode_response(&entry.bare()));
+    }
+    marker
+}
+
+fn held(reply: i64) -> Held {
+    if reply == 1 { Held::Ours } else { Held::Lost }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn positive(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

@@ -1,0 +1,77 @@
+-- What is there, and may the caller build it?
+-- KEYS: entry, lease, marker, tags, tombstone
+-- ARGV: token, lease time (ms), proof, token of the entry the caller has, token it rejects,
+--       purpose (serve, waited, look), largest value to send whole
+-- Reply: state, server time (us), entry's time left (ms), entry, lease's time left (ms), marker
+local time = redis.call('TIME')
+local now = string.format('%016.0f', time[1] * 1000000 + time[2])
+
+-- All that began before the floor counts as purged. Without the set nothing is known of the past.
+local floor = redis.call('ZSCORE', KEYS[4], '!')
+if not floor then
+  redis.pcall('ZADD', KEYS[4], now, '!')
+  floor = now
+end
+
+local function purged(began, count)
+  if began <= tonumber(floor) then
+    return true
+  end
+  local tags = redis.call('GETRANGE', KEYS[1], 114, 113 + 32 * count)
+  for at = 1, #tags, 32 do
+    local score = redis.call('ZSCORE', KEYS[4], tags:sub(at, at + 31))
+    if score and tonumber(score) >= began then
+      return true
+    end
+  end
+  return false
+end
+
+local head = redis.pcall('GETRANGE', KEYS[1], 0, 113)
+local left = 0
+local usable = false
+if type(head) == 'string' and #head == 114 and head:sub(1, 4) == 'TSE1'
+    and head:sub(80, 111) == ARGV[3] and head:sub(6, 37) ~= ARGV[5] then
+  left = redis.call('PTTL', KEYS[1])
+  usable = left > 0 and not purged(tonumber(head:sub(38, 53)), tonumber(head:sub(112, 114)))
+end
+
+local function value()
+  if head:sub(6, 37) == ARGV[4] or redis.call('STRLEN', KEYS[1]) > tonumber(ARGV[7]) then
+    return head
+  end
+  return redis.call('GET', KEYS[1])
+end
+
+if usable and left > tonumber(head:sub(67, 79)) then
+  return { 'fresh', now, left, value(), 0, '' }
+end
+
+local marker = redis.pcall('GET', KEYS[3])
+if type(marker) ~= 'string' then
+  marker = ''
+end
+if ARGV[6] == 'waited' and marker:sub(1, 1) == 'f' then
+  return { 'failed', now, 0, marker:sub(2), 0, '' }
+end
+if ARGV[6] == 'look' then
+  return { 'absent', now, 0, '', 0, '' }
+end
+
+local stale = usable and value() or ''
+local kind = marker:sub(1, 1)
+if redis.call('EXISTS', KEYS[5]) == 1 then
+  return { 'refused', now, 0, '', 0, kind }
+end
+local holder = redis.pcall('GET', KEYS[2])
+if holder == ARGV[1] then
+  return { 'leased', now, left, stale, 0, kind }
+end
+if type(holder) == 'string' then
+  return { 'busy', now, left, stale, redis.call('PTTL', KEYS[2]), kind }
+end
+local set = redis.pcall('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+if set.err then
+  return { 'refused', now, left, stale, 0, kind }
+end
+return { 'leased', now, left, stale, 0, kind }

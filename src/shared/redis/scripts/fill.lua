@@ -1,0 +1,38 @@
+-- Stores what the lease's holder has built, gives the lease back and tells everybody.
+-- KEYS: entry, lease, marker, tags, the resource's own entry
+-- ARGV: token, when the build began (us), value, its life (ms), what the resource varies by or '',
+--       channel, message, tags ...
+-- Reply: stored, fenced, or refused (there was no room)
+local head = redis.pcall('GETRANGE', KEYS[1], 0, 52)
+local newer = false
+if type(head) == 'string' and head:sub(1, 4) == 'TSE1' then
+  if head:sub(6, 37) == ARGV[1] then
+    return 'stored'
+  end
+  newer = tonumber(head:sub(38, 53)) > tonumber(ARGV[2])
+end
+if redis.pcall('GET', KEYS[2]) ~= ARGV[1] then
+  return 'fenced'
+end
+
+local floor = redis.call('ZSCORE', KEYS[4], '!')
+local fenced = newer or not floor or tonumber(floor) >= tonumber(ARGV[2])
+for at = 8, #ARGV do
+  local score = redis.call('ZSCORE', KEYS[4], ARGV[at])
+  fenced = fenced or (score and tonumber(score) >= tonumber(ARGV[2]))
+end
+
+local stored = false
+if not fenced then
+  stored = not redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).err
+  if stored then
+    redis.call('DEL', KEYS[3])
+    if ARGV[5] ~= '' then
+      local life = math.max(redis.call('PTTL', KEYS[5]), tonumber(ARGV[4]))
+      redis.pcall('SET', KEYS[5], ARGV[5], 'PX', life)
+    end
+  end
+end
+redis.call('DEL', KEYS[2])
+redis.pcall('PUBLISH', ARGV[6], ARGV[7])
+return fenced and 'fenced' or stored and 'stored' or 'refused'

@@ -1,0 +1,19 @@
+-- Purges all that carries a tag, in constant time: whatever began before now is not valid any more.
+-- KEYS: tags. ARGV: tag, how many tags to remember, channel, message
+local time = redis.call('TIME')
+local now = string.format('%.0f', time[1] * 1000000 + time[2])
+if not redis.call('ZSCORE', KEYS[1], '!') then
+  redis.call('ZADD', KEYS[1], now, '!')
+end
+redis.call('ZADD', KEYS[1], 'GT', now, ARGV[1])
+
+-- Forgetting a purge raises the floor over it, so that nothing comes back.
+local limit = tonumber(ARGV[2])
+if redis.call('ZCARD', KEYS[1]) > limit then
+  local last = math.floor(limit / 10)
+  local oldest = redis.call('ZRANGE', KEYS[1], last, last, 'WITHSCORES')
+  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, last)
+  redis.call('ZADD', KEYS[1], 'GT', oldest[2], '!')
+end
+redis.pcall('PUBLISH', ARGV[3], ARGV[4])
+return 1
