@@ -120,7 +120,7 @@ async fn what_does_not_fit_the_queue_is_turned_away_at_once() {
     assert!(
         replies
             .iter()
-            .flat_map(|reply| reply.as_ref().err())
+            .filter_map(|reply| reply.as_ref().err())
             .all(|error| error.kind() == Kind::Unavailable)
     );
 }

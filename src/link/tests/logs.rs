@@ -12,6 +12,10 @@ use super::*;
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
+    fn append(&self, piece: &[u8]) {
+        self.0.lock().unwrap().extend_from_slice(piece);
+    }
+
     fn lines(&self, level: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         text.lines()
@@ -23,7 +27,7 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(piece);
+        self.append(piece);
         Ok(piece.len())
     }
 
