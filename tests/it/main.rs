@@ -1,3 +1,4 @@
 //! Integration tests: one binary, real parts.
 
+#[cfg(test)]
 mod support;
