@@ -1,4 +1,5 @@
 //! Integration tests: one binary, real parts.
 
 #[cfg(test)]
+mod shared;
 mod support;

@@ -4,13 +4,14 @@
 --       purpose (serve, waited, look), largest value to send whole
 -- Reply: state, server time (us), entry's time left (ms), entry, lease's time left (ms), marker
 local time = redis.call('TIME')
-local now = string.format('%016.0f', time[1] * 1000000 + time[2])
+local micros = time[1] * 1000000 + time[2]
+local now = string.format('%016.0f', micros)
 
 -- All that began before the floor counts as purged. Without the set nothing is known of the past.
 local floor = redis.call('ZSCORE', KEYS[4], '!')
 if not floor then
-  redis.pcall('ZADD', KEYS[4], now, '!')
-  floor = now
+  floor = string.format('%.0f', micros - 1)
+  redis.pcall('ZADD', KEYS[4], floor, '!')
 end
 
 local function purged(began, count)
