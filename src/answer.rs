@@ -41,7 +41,11 @@ pub(crate) fn from_entry<B>(
 }
 
 /// A response that another request's build is still producing.
-pub(crate) fn from_stream<B>(stream: &Stream, method: &Method, outcome: Outcome) -> Response<Body<B>> {
+pub(crate) fn from_stream<B>(
+    stream: &Stream,
+    method: &Method,
+    outcome: Outcome,
+) -> Response<Body<B>> {
     let mut headers = stream.head.headers.clone();
     if stream.head.age > 0 {
         headers.insert(header::AGE, stream.head.age.into());
@@ -50,7 +54,7 @@ pub(crate) fn from_stream<B>(stream: &Stream, method: &Method, outcome: Outcome)
     let body = if *method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint.clone())
+        Body::shared(stream.body.reader(), stream.hint)
     };
     response(stream.head.status, headers, body)
 }
@@ -80,7 +84,11 @@ fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     outcome.write(&mut headers);
-    response(status, headers, Body::full(Bytes::from_static(text.as_bytes()), None))
+    response(
+        status,
+        headers,
+        Body::full(Bytes::from_static(text.as_bytes()), None),
+    )
 }
 
 fn response<B>(status: StatusCode, headers: HeaderMap, body: Body<B>) -> Response<Body<B>> {

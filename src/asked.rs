@@ -8,7 +8,6 @@ use crate::{
     http::storable,
     key::{Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
-    purges::Moment,
     status::{End, Forward, Outcome},
 };
 
@@ -19,8 +18,6 @@ pub(crate) struct Asked {
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
-    /// What had been purged when it came.
-    pub(crate) joined: Moment,
 }
 
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
@@ -58,7 +55,10 @@ pub(crate) fn admitted(
     if cookies && !identified {
         return Err(Outcome::bypass("cookie"));
     }
-    match (parts.headers.contains_key(header::AUTHORIZATION), policy.authorization) {
+    match (
+        parts.headers.contains_key(header::AUTHORIZATION),
+        policy.authorization,
+    ) {
         (false, _) => Ok(storable::Authorization::Absent),
         (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
             Ok(storable::Authorization::Keyed)

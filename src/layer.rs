@@ -90,7 +90,11 @@ impl BufferLayer {
     /// stored together do not expire together: a lifetime is shortened by up to this fraction.
     /// Default: 0.05. Values outside 0 to 1 are clamped. What a response states itself is kept.
     pub fn jitter(self, fraction: f64) -> Self {
-        let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
+        let fraction = if fraction.is_nan() {
+            0.0
+        } else {
+            fraction.clamp(0.0, 1.0)
+        };
         self.with(|policy| policy.jitter = fraction)
     }
 

@@ -42,7 +42,10 @@ pub(crate) enum Memo {
     /// The last response declared itself uncacheable: nobody waits for the next one.
     HitForMiss { until: Instant },
     /// The last build failed: newcomers share that failure.
-    Failed { until: Instant, failure: Arc<Failure> },
+    Failed {
+        until: Instant,
+        failure: Arc<Failure>,
+    },
 }
 
 /// What the local tier has for a request.
@@ -52,11 +55,14 @@ pub(crate) enum Found {
     Nothing,
 }
 
+#[expect(clippy::disallowed_types, reason = "moka's trait has it")]
+type RealInstant = std::time::Instant;
+
 /// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
 struct Backstop;
 
 impl Expiry<Key, Slot> for Backstop {
-    fn expire_after_create(&self, _: &Key, slot: &Slot, _: std::time::Instant) -> Option<Duration> {
+    fn expire_after_create(&self, _: &Key, slot: &Slot, _: RealInstant) -> Option<Duration> {
         match slot {
             Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
             Slot::Variants(_) => None,
@@ -67,7 +73,7 @@ impl Expiry<Key, Slot> for Backstop {
         &self,
         key: &Key,
         slot: &Slot,
-        now: std::time::Instant,
+        now: RealInstant,
         _: Option<Duration>,
     ) -> Option<Duration> {
         self.expire_after_create(key, slot, now)
@@ -131,7 +137,7 @@ impl Local {
     /// The fields that the resource under `key` varies by.
     pub(crate) fn fields(&self, key: &Key) -> Option<Fields> {
         match self.slots.get(key) {
-            Some(Slot::Variants(variants)) => Some(variants.fields.clone()),
+            Some(Slot::Variants(variants)) => Some(Arc::clone(&variants.fields)),
             _ => None,
         }
     }
@@ -143,7 +149,8 @@ impl Local {
             _ => {
                 let known = Mutex::default();
                 let variants = Arc::new(Variants { fields, known });
-                self.slots.insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
+                self.slots
+                    .insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
                 variants
             }
         }
@@ -166,12 +173,6 @@ impl Local {
 
     pub(crate) fn clear_memo(&self, key: &Key) {
         self.memos.invalidate(key);
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.slots.invalidate_all();
-        self.memos.invalidate_all();
     }
 
     /// Entries, and the bytes they take, as last counted.

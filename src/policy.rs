@@ -78,7 +78,12 @@ impl Policy {
         if self.cookies != Cookies::Keyed {
             return;
         }
-        let keyed = |name: &[u8]| self.key.cookies.iter().any(|known| known.as_bytes() == name);
+        let keyed = |name: &[u8]| {
+            self.key
+                .cookies
+                .iter()
+                .any(|known| known.as_bytes() == name)
+        };
         let kept = key::cookies(headers)
             .filter(|(name, _)| keyed(name))
             .map(|(name, value)| [name, value].concat())

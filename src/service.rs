@@ -38,7 +38,11 @@ pub struct BufferService<S> {
 
 impl<S> BufferService<S> {
     pub(crate) fn new(inner: S, cache: Cache, policy: Arc<Policy>) -> Self {
-        Self { inner, cache, policy }
+        Self {
+            inner,
+            cache,
+            policy,
+        }
     }
 }
 
@@ -90,7 +94,11 @@ impl<S> BufferService<S> {
     }
 
     /// Writes the request's key, and decides whether its credentials let it be cached.
-    fn identify(&self, parts: &Parts, key: &mut Vec<u8>) -> Result<storable::Authorization, Outcome> {
+    fn identify(
+        &self,
+        parts: &Parts,
+        key: &mut Vec<u8>,
+    ) -> Result<storable::Authorization, Outcome> {
         let keyed = self.policy.key.write(parts, key)?;
         asked::admitted(parts, keyed, &self.policy)
     }
@@ -121,13 +129,18 @@ impl<S> BufferService<S> {
         let stale = match self.use_found(found, &parts.method, now) {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(response, entry) => {
-                let exchange = self.exchange((parts, body), (key, primary), authorization, Some(entry));
+                let exchange =
+                    self.exchange((parts, body), (key, primary), authorization, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
             Local::Nothing(stale) => stale,
         };
-        if Building::contains(&parts.extensions, &self.cache, key.get(..primary).unwrap_or_default()) {
+        if Building::contains(
+            &parts.extensions,
+            &self.cache,
+            key.get(..primary).unwrap_or_default(),
+        ) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
         let exchange = self.exchange((parts, body), (key, primary), authorization, stale);
@@ -149,7 +162,6 @@ impl<S> BufferService<S> {
             headers: parts.headers.clone(),
             authorization,
             arrived: Instant::now(),
-            joined: self.cache.moment(),
         };
         Exchange {
             inner: self.inner.clone(),

@@ -8,7 +8,7 @@
 //! as it is, so that a reply becomes an entry without copying it. Whatever does not decode is no
 //! entry: `None`, never an error.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// A decoded value.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    Entry(Entry),
+    Entry(Arc<Entry>),
     Variants(Fields),
 }
 
@@ -103,7 +103,14 @@ impl Label {
             .map(|_| Digest::parse(reader.take(TAG)?))
             .collect::<Option<_>>()
             .unwrap_or_default();
-        let label = Self { kind, token, began, life, window, proof };
+        let label = Self {
+            kind,
+            token,
+            began,
+            life,
+            window,
+            proof,
+        };
         Some((label, tags, HEAD + count * TAG))
     }
 }
@@ -112,7 +119,8 @@ impl Label {
 pub(crate) fn encode(entry: &Entry, label: &Label) -> Vec<u8> {
     let mut meta = Vec::with_capacity(512);
     write_meta(entry, &mut meta);
-    let mut out = Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
+    let mut out =
+        Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
     label.write(&entry.tags, &mut out);
     write_block(&meta, &mut out);
     out.extend_from_slice(&entry.body);
@@ -154,7 +162,7 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
             let meta = read_meta(meta)?;
             let entry = meta.into_entry(body, &label, tags.into(), asked);
             entry.set_token(label.token);
-            Some(Decoded::Entry(entry))
+            Some(Decoded::Entry(Arc::new(entry)))
         }
     }
 }
@@ -165,7 +173,11 @@ pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
     let meta = read_meta(meta)?;
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let origin = Origin { lifetime, tags: Box::default(), began };
+    let origin = Origin {
+        lifetime,
+        tags: Box::default(),
+        began,
+    };
     Some(Entry::new(meta.head, body, meta.trailers, origin))
 }
 
@@ -194,13 +206,18 @@ struct Meta {
 }
 
 impl Meta {
-    fn into_entry(mut self, body: Bytes, label: &Label, tags: Box<[Digest]>, asked: Asked) -> Entry {
+    fn into_entry(
+        mut self,
+        body: Bytes,
+        label: &Label,
+        tags: Box<[Digest]>,
+        asked: Asked,
+    ) -> Entry {
         let elapsed = label.life.saturating_sub(asked.left);
         self.head.age = self.age.saturating_add(elapsed.as_secs());
-        let fresh_until = match asked.left.checked_sub(label.window) {
-            Some(fresh) => asked.sent + fresh,
-            None => asked.sent.checked_sub(label.window - asked.left).unwrap_or(asked.sent),
-        };
+        let fresh = asked.left.saturating_sub(label.window);
+        let over = label.window.saturating_sub(asked.left);
+        let fresh_until = (asked.sent + fresh).checked_sub(over).unwrap_or(asked.sent);
         let lifetime = Lifetime {
             received: asked.sent,
             fresh_until,
@@ -208,7 +225,16 @@ impl Meta {
             error_until: fresh_until + self.stale_if_error,
         };
         let began = asked.began;
-        let mut entry = Entry::new(self.head, body, self.trailers, Origin { lifetime, tags, began });
+        let mut entry = Entry::new(
+            self.head,
+            body,
+            self.trailers,
+            Origin {
+                lifetime,
+                tags,
+                began,
+            },
+        );
         entry.set_stored_age(self.age);
         entry
     }
@@ -254,20 +280,31 @@ fn read_meta(meta: &[u8]) -> Option<Meta> {
     let stale_while_revalidate = Duration::from_millis(reader.u64()?);
     let stale_if_error = Duration::from_millis(reader.u64()?);
     let headers = read_headers(&mut reader)?;
-    let trailers = match reader.u8()? {
-        0 => None,
-        _ => Some(read_headers(&mut reader)?),
+    let trailers = if reader.u8()? == 0 {
+        None
+    } else {
+        Some(read_headers(&mut reader)?)
     };
-    let variant = match reader.u8()? {
-        0 => None,
-        _ => {
-            let fields = read_fields(&mut reader)?;
-            let values = Bytes::copy_from_slice(reader.block()?);
-            Some(Variant { fields, values })
-        }
+    let variant = if reader.u8()? == 0 {
+        None
+    } else {
+        let fields = read_fields(&mut reader)?;
+        let values = Bytes::copy_from_slice(reader.block()?);
+        Some(Variant { fields, values })
     };
-    let head = Head { status, headers, variant, age };
-    reader.0.is_empty().then_some(Meta { head, trailers, stale_while_revalidate, stale_if_error, age })
+    let head = Head {
+        status,
+        headers,
+        variant,
+        age,
+    };
+    reader.0.is_empty().then_some(Meta {
+        head,
+        trailers,
+        stale_while_revalidate,
+        stale_if_error,
+        age,
+    })
 }
 
 fn write_headers(headers: &HeaderMap, out: &mut Vec<u8>) {

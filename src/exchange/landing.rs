@@ -67,19 +67,22 @@ where
     {
         let deadline = self.began + self.policy.build_timeout;
         match build::head(inner, request, deadline).await {
-            Ok(response) => self.land(response, deadline).await,
+            Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error").await;
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
+                    .await;
             }
             Err(Broken::Panic(payload)) => {
                 self.deliver(Delivery::Panic(payload));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic").await;
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic")
+                    .await;
             }
             Err(Broken::TimedOut) => {
                 let response = answer::unavailable("build-timeout", self.reason());
                 self.deliver_stale_or(Delivery::Response(response));
-                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout").await;
+                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout")
+                    .await;
             }
         }
     }
@@ -97,42 +100,50 @@ where
                 self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
                 self.deliver_passed(parts, body, reason.as_str());
                 let marker = self.cache.hit_for_miss();
-                let release = if reason.sets_all_free() { Release::HitForMiss(marker) } else { Release::Nothing };
+                let release = if reason.sets_all_free() {
+                    Release::HitForMiss(marker)
+                } else {
+                    Release::Nothing
+                };
                 self.release(release).await;
             }
-            Plan::Together(judged) => self.gather(parts, Box::pin(body), judged, deadline).await,
+            Plan::Together(judged) => {
+                Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
+            }
         }
     }
 
     /// Reads the body to its end, handing it out meanwhile where that is safe.
-    async fn gather(
-        mut self,
-        parts: Parts,
-        body: Pin<Box<B>>,
-        judged: Judged,
-        deadline: Instant,
-    ) {
+    async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
         let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
         let growing = writer.growing();
         let mut draining = pin!(build::drain(body, writer, declared, deadline));
         if let Some(drained) = build::at_once(draining.as_mut()).await {
-            let unsent = Unsent { parts, growing, hint };
-            return self.finish(judged, drained, Starter::Waits(unsent)).await;
+            let unsent = Unsent {
+                parts,
+                growing,
+                hint,
+            };
+            return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
         }
         if !judged.is_stored() {
             self.pilot.flight().seal();
         }
-        let size = declared.or(hint.exact());
+        let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
         if fits && judged.is_shareable() {
             self.stream(&judged, &growing, &hint);
         }
-        let unsent = Unsent { parts, growing, hint };
+        let unsent = Unsent {
+            parts,
+            growing,
+            hint,
+        };
         let rest = self.deliver_leading(unsent, &judged);
         let drained = draining.await;
-        self.finish(judged, drained, Starter::Reads(rest)).await;
+        Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
     /// Lets those who wait read along.
@@ -140,10 +151,15 @@ where
         let variant = match &judged.vary {
             Vary::None => None,
             Vary::Any => return,
-            Vary::Fields(fields) => Some(Variant::of(fields.as_slice().into(), &self.asked.headers)),
+            Vary::Fields(fields) => {
+                Some(Variant::of(fields.as_slice().into(), &self.asked.headers))
+            }
         };
-        let head = Head { variant, ..judged.head.clone() };
-        let (body, hint) = (growing.clone(), hint.clone());
+        let head = Head {
+            variant,
+            ..judged.head.clone()
+        };
+        let (body, hint) = (growing.clone(), *hint);
         let stream = Arc::new(Stream { head, body, hint });
         self.pilot.flight().tell(News::Streaming(stream));
     }
@@ -180,13 +196,17 @@ where
     }
 
     /// A complete response: into an entry, or only to those who wait.
-    async fn conclude(mut self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+    async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         match judged.fate {
             Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
                 Some((key, head)) => {
                     let began = self.pilot.flight().began;
                     let tags = Box::from([self.tag]);
-                    let origin = Origin { lifetime, tags, began };
+                    let origin = Origin {
+                        lifetime,
+                        tags,
+                        began,
+                    };
                     let entry = Arc::new(Entry::new(head, body, trailers, origin));
                     self.store(key, entry).await;
                 }
@@ -220,7 +240,13 @@ where
         let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
-            (key, Head { variant, ..judged.head.clone() })
+            (
+                key,
+                Head {
+                    variant,
+                    ..judged.head.clone()
+                },
+            )
         })
     }
 
@@ -261,7 +287,10 @@ where
             Vary::Any => return self.release(Release::Nothing).await,
             Vary::Fields(fields) => Some(Variant::of(fields.into(), &self.asked.headers)),
         };
-        let head = Head { variant, ..judged.head };
+        let head = Head {
+            variant,
+            ..judged.head
+        };
         let entry = entry::unstored(head, body, trailers, flight.began);
         flight.seal();
         flight.tell(News::Landed(Verdict::Shared(entry)));
@@ -274,7 +303,10 @@ where
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
         let until = Instant::now() + self.cache.failure_memo();
-        let memo = Memo::Failed { until, failure: Arc::clone(&failure) };
+        let memo = Memo::Failed {
+            until,
+            failure: Arc::clone(&failure),
+        };
         self.cache.local().set_memo(self.key.clone(), memo);
         let flight = self.pilot.flight();
         flight.seal();
@@ -286,7 +318,9 @@ where
 
     fn remember_uncacheable(&self) {
         let until = Instant::now() + self.cache.hit_for_miss();
-        self.cache.local().set_memo(self.key.clone(), Memo::HitForMiss { until });
+        self.cache
+            .local()
+            .set_memo(self.key.clone(), Memo::HitForMiss { until });
     }
 
     async fn release(mut self, release: Release<'_>) {
@@ -319,7 +353,11 @@ where
 
     fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        self.deliver(Delivery::Response(with_outcome(parts, Body::passed(body), outcome)));
+        self.deliver(Delivery::Response(with_outcome(
+            parts,
+            Body::passed(body),
+            outcome,
+        )));
     }
 
     fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
@@ -360,7 +398,11 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        match self.stale {
+            Some(_) => Forward::Stale,
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
+        }
     }
 }
 

@@ -21,11 +21,11 @@ use tokio::{
 };
 use tower_service::Service;
 
-pub(crate) use self::{nested::Building, parcel::Parcel};
 use self::{
     build::Delivery,
     leading::{Leading, Ownership},
 };
+pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
     asked::Asked,
@@ -146,7 +146,9 @@ where
         };
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
-        self.cache.flights().join(&key, now, self.policy.waiters, overtaken)
+        self.cache
+            .flights()
+            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// Starts the flight's task, which may build with this request.
@@ -247,7 +249,9 @@ where
     /// Looks again under the variant that this request asks for.
     fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
         if let Some(fields) = fields {
-            self.key = self.resource.variant(&entry::values(&fields, &self.asked.headers));
+            self.key = self
+                .resource
+                .variant(&entry::values(&fields, &self.asked.headers));
             self.stale = self.cache.local().entry(&self.key, self.cache.purges());
         }
         Waited::Again
@@ -262,13 +266,10 @@ where
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
-        match self.stale_fallback() {
-            Some(response) => response,
-            None => {
-                self.cache.count().failed();
-                answer::failed(failure, &self.asked.method, self.reason())
-            }
-        }
+        self.stale_fallback().unwrap_or_else(|| {
+            self.cache.count().failed();
+            answer::failed(failure, &self.asked.method, self.reason())
+        })
     }
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
@@ -322,7 +323,11 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        match self.stale {
+            Some(_) => Forward::Stale,
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
+        }
     }
 }
 
@@ -334,7 +339,9 @@ enum Patience {
 }
 
 /// The starter's own delivery; for a mere waiter, never.
-async fn own<B, E>(delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>) -> Option<Delivery<B, E>> {
+async fn own<B, E>(
+    delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>,
+) -> Option<Delivery<B, E>> {
     match delivered {
         Some(delivered) => delivered.await.ok(),
         None => std::future::pending().await,

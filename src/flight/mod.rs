@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use self::state::State;
 pub(crate) use self::{
     news::{Failure, News, Stream, Verdict},
     state::{Left, Turned},
     table::{Flights, Joined, Limits},
 };
-use self::state::State;
 use crate::{key::Key, purges::Moment};
 
 /// All requests of this process that share one build of one key.
@@ -65,10 +65,6 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    pub(crate) fn news(&self) -> News {
-        self.news.borrow().clone()
-    }
-
     /// Waits until nobody is in the flight, and seals it in that moment.
     ///
     /// # Cancel safety
@@ -92,10 +88,6 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
-    }
-
     /// The flight's first news, or at once what it last told.
     ///
     /// # Cancel safety

@@ -84,9 +84,17 @@ pub(crate) enum Claimed {
     /// The resource has variants: claim the one that the request asks for.
     Varies(Fields),
     /// Build: the lease is ours.
-    Leased { lease: Lease, stale: Option<Arc<Entry>>, marker: Marker },
+    Leased {
+        lease: Lease,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// Another process builds; its lease lasts this much longer unless it is renewed.
-    Busy { left: Duration, stale: Option<Arc<Entry>>, marker: Marker },
+    Busy {
+        left: Duration,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// The build that was waited for failed.
     Failed(Arc<Entry>),
     /// There is nothing, and a look was all that was asked for.
@@ -145,7 +153,8 @@ pub(crate) enum Release<'a> {
 
 /// What is certain of a time to live, whatever the two clocks' drift.
 pub(crate) fn safely(ttl: Duration) -> Duration {
-    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
+    let drift = ttl / 100 + Duration::from_millis(2);
+    ttl.saturating_sub(drift)
 }
 
 /// Whether a lease was still ours.
@@ -245,13 +254,20 @@ impl Shared {
     /// # Cancel safety
     ///
     /// Dropped early, or without an answer in time, the claim is undone in the background.
-    pub(crate) async fn claim(self: &Arc<Self>, mut claim: Claim, budget: &mut Budget) -> Option<Claimed> {
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        mut claim: Claim,
+        budget: &mut Budget,
+    ) -> Option<Claimed> {
         let sent = Instant::now();
         claim.deadline = sent + budget.0;
         let undo = Undo::of(self, &claim);
         let answer = match tokio::time::timeout(budget.0, self.tier.claim(&claim)).await {
             Ok(answer) => answer,
-            Err(elapsed) => Err(Outage { effect: Effect::Unknown, source: elapsed.into() }),
+            Err(elapsed) => Err(Outage {
+                effect: Effect::Unknown,
+                source: elapsed.into(),
+            }),
         };
         budget.0 = budget.0.saturating_sub(sent.elapsed());
         match answer {
@@ -299,7 +315,9 @@ impl Shared {
     pub(crate) async fn release(&self, lease: &Lease, release: Release<'_>) {
         match self.tier.release(lease, release).await {
             Ok(Held::Ours) => self.works(),
-            Ok(Held::Lost) => tracing::debug!(key = %lease.place.resource, "the lease was lost before its release"),
+            Ok(Held::Lost) => {
+                tracing::debug!(key = %lease.place.resource, "the lease was lost before its release");
+            }
             Err(outage) => self.failed("release", &outage),
         }
     }
@@ -332,7 +350,11 @@ impl Shared {
         if self.failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(operation, error = cause, "the shared tier failed again");
         } else {
-            tracing::warn!(operation, error = cause, "the shared tier failed: going on without it");
+            tracing::warn!(
+                operation,
+                error = cause,
+                "the shared tier failed: going on without it"
+            );
         }
     }
 }
@@ -365,7 +387,9 @@ impl Drop for Undo {
     fn drop(&mut self) {
         if let Some((shared, lease)) = self.0.take() {
             // Without a runtime the lease's TTL does it.
-            drop(task::spawn(async move { shared.release(&lease, Release::Undo).await }));
+            drop(task::spawn(async move {
+                shared.release(&lease, Release::Undo).await;
+            }));
         }
     }
 }
