@@ -88,6 +88,11 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
+    /// Lets nobody else into the flight.
+    pub(crate) fn close(&self) {
+        self.flight.seal();
+    }
+
     /// The flight's first news, or at once what it last told.
     ///
     /// # Cancel safety
