@@ -16,6 +16,8 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
+use crate::flight::Seat;
+
 pub use self::error::BodyError;
 pub(crate) use self::{
     error::BoxError,
@@ -41,6 +43,8 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
+        // Whoever still reads a body that is being built has not left its flight.
+        seat: Option<Box<Seat>>,
     }
 }
 
@@ -87,6 +91,14 @@ impl<B> Body<B> {
         Kind::Leading { reader, hint, rest }.into()
     }
 
+    /// Keeps the request's place in the flight as long as it reads.
+    pub(crate) fn seated(mut self, seat: Seat) -> Self {
+        if let Kind::Shared { .. } | Kind::Leading { .. } = self.kind {
+            self.seat = Some(Box::new(seat));
+        }
+        self
+    }
+
     pub(crate) fn passed(body: B) -> Self {
         Kind::Passed { body }.into()
     }
@@ -94,7 +106,7 @@ impl<B> Body<B> {
 
 impl<B> From<Kind<B>> for Body<B> {
     fn from(kind: Kind<B>) -> Self {
-        Self { kind }
+        Self { kind, seat: None }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Memo,
-    policy::{Fallback, Policy},
+    policy::{Fallback, OnDisconnect, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -119,6 +119,9 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
+                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
+                    return Waited::Answered(response.map(|body| body.seated(seat)));
+                }
                 waited => return waited,
             }
         }

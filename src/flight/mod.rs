@@ -65,15 +65,20 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    /// Waits until nobody is in the flight, and seals it in that moment.
+    /// Waits until nobody is in the flight, and seals it in that moment. A flight that has landed is
+    /// never empty in this sense: what is still to be done for it is for those who come later.
     ///
     /// # Cancel safety
     ///
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
-        while !self.state().seal_if_empty() {
+        while self.has_landed() || !self.state().seal_if_empty() {
             self.emptied.notified().await;
         }
+    }
+
+    fn has_landed(&self) -> bool {
+        matches!(*self.news.borrow(), News::Landed(_))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Integration tests: one binary, real parts.
 
 #[cfg(test)]
+mod disconnect;
+#[cfg(test)]
 mod shared;
 mod support;
