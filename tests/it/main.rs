@@ -4,4 +4,5 @@
 mod disconnect;
 #[cfg(test)]
 mod shared;
+#[cfg(test)]
 mod support;
