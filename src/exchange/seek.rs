@@ -49,7 +49,8 @@ impl Seek<'_> {
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
         }
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(self.key, Instant::now()) {
+        let memos = self.asked.key_in_class(self.key);
+        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(&memos, Instant::now()) {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -68,7 +69,8 @@ impl Seek<'_> {
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers)).then(|| News::Landed(Verdict::Stored(entry)))
+        (fresh && entry.head.fits(&self.asked.headers))
+            .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
     async fn claim(&self, shared: &Arc<Shared>) -> Sought {
