@@ -149,9 +149,10 @@ where
     }
 
     fn join(&self, slot: Slot) -> Joined {
-        let key = match slot {
-            Slot::Extra => self.key.in_class(Class::Extra),
-            Slot::Build => self.asked.key_in_class(&self.key),
+        let key = match (slot, &self.asked.method) {
+            (Slot::Extra, &Method::HEAD) => self.key.in_class(Class::ExtraHead),
+            (Slot::Extra, _) => self.key.in_class(Class::Extra),
+            (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
