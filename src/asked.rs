@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     http::storable,
-    key::{Keyed, Unkeyable},
+    key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
 };
@@ -18,6 +18,16 @@ pub(crate) struct Asked {
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
+}
+
+impl Asked {
+    /// `key` for requests of this kind: what becomes of a HEAD says nothing of GETs.
+    pub(crate) fn key_in_class(&self, key: &Key) -> Key {
+        match self.method {
+            Method::HEAD => key.in_class(Class::Head),
+            _ => key.clone(),
+        }
+    }
 }
 
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
