@@ -1,6 +1,10 @@
 //! One route's policy: what its layer decides by.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, header, response};
 
@@ -28,6 +32,8 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    /// Whether it has been said that requests with credentials bypass.
+    pub(crate) told: Arc<Once>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -53,6 +59,7 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            told: Arc::new(Once::new()),
         }
     }
 }
@@ -73,6 +80,17 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
+    /// Says, once for each layer, that requests with credentials are not cached.
+    pub(crate) fn tell_of_bypass(&self, credentials: &'static str) {
+        self.told.call_once(|| {
+            tracing::warn!(
+                layer = self.name.as_deref(),
+                credentials,
+                "requests with credentials bypass this layer: key them, or allow it to ignore them"
+            );
+        });
+    }
+
     /// Takes the cookies that are not in the key off a request that is going to be built.
     pub(crate) fn strip_cookies(&self, headers: &mut HeaderMap) {
         if self.cookies != Cookies::Keyed {
