@@ -1,4 +1,5 @@
 //! Integration tests: one binary, real parts.
+#![expect(clippy::disallowed_methods, reason = "tests are the callers that spawn")]
 
 #[cfg(test)]
 mod disconnect;
