@@ -5,7 +5,8 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use crate::{
-    http::storable,
+    answer::Wanted,
+    http::{conditional, storable},
     key::{Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     purges::Moment,
@@ -23,6 +24,15 @@ pub(crate) struct Asked {
     pub(crate) joined: Moment,
 }
 
+impl Asked {
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            method: &self.method,
+            headers: &self.headers,
+        }
+    }
+}
+
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
 pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Result<(), Outcome> {
     if policy.mode == Mode::Bypass {
@@ -36,6 +46,9 @@ pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Res
     }
     if parts.headers.contains_key(header::UPGRADE) {
         return Err(Outcome::bypass("upgrade"));
+    }
+    if conditional::is_for_origin(&parts.headers) {
+        return Err(Outcome::bypass("condition"));
     }
     Ok(())
 }
@@ -58,7 +71,10 @@ pub(crate) fn admitted(
     if cookies && !identified {
         return Err(Outcome::bypass("cookie"));
     }
-    match (parts.headers.contains_key(header::AUTHORIZATION), policy.authorization) {
+    match (
+        parts.headers.contains_key(header::AUTHORIZATION),
+        policy.authorization,
+    ) {
         (false, _) => Ok(storable::Authorization::Absent),
         (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
             Ok(storable::Authorization::Keyed)

@@ -51,17 +51,27 @@ where
 {
     pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
         let response = Some(response);
-        Self { kind: Kind::Ready { response } }
+        Self {
+            kind: Kind::Ready { response },
+        }
     }
 
     /// Straight to the inner service, once it is ready.
     pub(crate) fn bypass(inner: S, request: Request<ReqBody>, outcome: Outcome) -> Self {
         let (inner, request) = (Some(inner), Some(request));
-        Self { kind: Kind::Waking { inner, request, outcome } }
+        Self {
+            kind: Kind::Waking {
+                inner,
+                request,
+                outcome,
+            },
+        }
     }
 
     pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
-        Self { kind: Kind::Exchange { future } }
+        Self {
+            kind: Kind::Exchange { future },
+        }
     }
 }
 
@@ -76,13 +86,23 @@ where
             let mut kind = self.as_mut().project().kind;
             match kind.as_mut().project() {
                 KindProjection::Ready { response } => {
-                    let response = response.take().expect("a finished future is not polled again");
+                    let response = response
+                        .take()
+                        .expect("a finished future is not polled again");
                     return Poll::Ready(Ok(response));
                 }
-                KindProjection::Waking { inner, request, outcome } => {
-                    let service = inner.as_mut().expect("the service is there until it is called");
+                KindProjection::Waking {
+                    inner,
+                    request,
+                    outcome,
+                } => {
+                    let service = inner
+                        .as_mut()
+                        .expect("the service is there until it is called");
                     ready!(service.poll_ready(cx))?;
-                    let request = request.take().expect("the request is there until it is sent");
+                    let request = request
+                        .take()
+                        .expect("the request is there until it is sent");
                     let (future, outcome) = (service.call(request), *outcome);
                     kind.set(Kind::Calling { future, outcome });
                 }

@@ -95,23 +95,34 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
         storage: Storage::Allowed,
         delay: received - began,
     };
-    let judgement = storable::judge(&facts, parts, &policy.rules, time::wall_clock());
+    let now = time::wall_clock();
+    let judgement = storable::judge(&facts, parts, &policy.rules, now);
     let together = |fate, withheld: &Withheld, age| {
-        let headers = fields::for_storing(&parts.headers, withheld);
-        let head = Head { status: parts.status, headers, variant: None, age };
+        let mut headers = fields::for_storing(&parts.headers, withheld);
+        fields::date(&mut headers, now);
+        let head = Head {
+            status: parts.status,
+            headers,
+            variant: None,
+            age,
+        };
         let vary = Vary::of_response(&parts.headers);
         Plan::Together(Judged { head, vary, fate })
     };
     let plan = match judgement {
         Judgement::Refuse(reason) => return Plan::Alone(Alone::Declared(reason)),
         Judgement::Fail(None) => together(Fate::Failed(Sharing::Response), &Withheld::default(), 0),
-        Judgement::Fail(Some(_)) => {
-            together(Fate::Failed(Sharing::Status(parts.status)), &Withheld::default(), 0)
-        }
+        Judgement::Fail(Some(_)) => together(
+            Fate::Failed(Sharing::Status(parts.status)),
+            &Withheld::default(),
+            0,
+        ),
         Judgement::Share(reason, withheld) => together(Fate::Shared(reason.as_str()), &withheld, 0),
         Judgement::Store(mut freshness, withheld) => {
             if freshness.source == Source::Route {
-                freshness.lifetime = freshness.lifetime.mul_f64(1.0 - policy.jitter * fastrand::f64());
+                freshness.lifetime = freshness
+                    .lifetime
+                    .mul_f64(1.0 - policy.jitter * fastrand::f64());
             }
             let age = freshness.initial_age.as_secs();
             let fate = match (policy.mode, &asked.method) {
@@ -135,5 +146,11 @@ pub(crate) fn declared_length(parts: &Parts, asked: &Asked) -> Option<u64> {
     if asked.method == Method::HEAD {
         return None;
     }
-    parts.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    parts
+        .headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }

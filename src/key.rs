@@ -406,7 +406,9 @@ fn write_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<
 fn is_plain_host(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, ""));
     !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
         && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 

@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use crate::{
     cache::Cache,
     key::{KeyWriter, Keyed, Own, QueryKey},
-    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy},
+    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy, Ranges},
     service::BufferService,
 };
 
@@ -90,7 +90,11 @@ impl BufferLayer {
     /// stored together do not expire together: a lifetime is shortened by up to this fraction.
     /// Default: 0.05. Values outside 0 to 1 are clamped. What a response states itself is kept.
     pub fn jitter(self, fraction: f64) -> Self {
-        let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
+        let fraction = if fraction.is_nan() {
+            0.0
+        } else {
+            fraction.clamp(0.0, 1.0)
+        };
         self.with(|policy| policy.jitter = fraction)
     }
 
@@ -113,6 +117,13 @@ impl BufferLayer {
         F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
     {
         self.with(|policy| policy.cache_if = Some(Arc::new(predicate)))
+    }
+
+    /// Lets a range request on a cold key build the whole response: it is stored, and the request
+    /// gets its part as soon as the whole is there at once, else the whole. Default: it passes to the
+    /// inner service as it is, and its response is neither stored nor shared.
+    pub fn fill_on_range(self) -> Self {
+        self.with(|policy| policy.ranges = Ranges::Fill)
     }
 
     /// The largest body that is stored or shared, in bytes. Default: 4 MiB. Larger ones reach the

@@ -42,7 +42,10 @@ pub(crate) enum Memo {
     /// The last response declared itself uncacheable: nobody waits for the next one.
     HitForMiss { until: Instant },
     /// The last build failed: newcomers share that failure.
-    Failed { until: Instant, failure: Arc<Failure> },
+    Failed {
+        until: Instant,
+        failure: Arc<Failure>,
+    },
 }
 
 /// What the local tier has for a request.
@@ -143,7 +146,8 @@ impl Local {
             _ => {
                 let known = Mutex::default();
                 let variants = Arc::new(Variants { fields, known });
-                self.slots.insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
+                self.slots
+                    .insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
                 variants
             }
         }

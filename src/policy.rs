@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderValue, header, response};
+use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
 use crate::{
     flight::Limits,
@@ -21,6 +21,7 @@ pub(crate) struct Policy {
     pub(crate) rules: Rules,
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
+    pub(crate) ranges: Ranges,
     pub(crate) max_body: usize,
     pub(crate) max_variants: usize,
     pub(crate) wait_timeout: Duration,
@@ -43,6 +44,7 @@ impl Default for Policy {
             rules: Rules::default(),
             jitter: 0.05,
             cache_if: None,
+            ranges: Ranges::Pass,
             max_body: 4 * 1024 * 1024,
             max_variants: 16,
             wait_timeout: Duration::from_secs(5),
@@ -73,12 +75,24 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
+    /// Whether a request that no entry answers is for the inner service as it is.
+    pub(crate) fn passes(&self, request: &request::Parts) -> bool {
+        self.ranges == Ranges::Pass
+            && request.method == Method::GET
+            && request.headers.contains_key(header::RANGE)
+    }
+
     /// Takes the cookies that are not in the key off a request that is going to be built.
     pub(crate) fn strip_cookies(&self, headers: &mut HeaderMap) {
         if self.cookies != Cookies::Keyed {
             return;
         }
-        let keyed = |name: &[u8]| self.key.cookies.iter().any(|known| known.as_bytes() == name);
+        let keyed = |name: &[u8]| {
+            self.key
+                .cookies
+                .iter()
+                .any(|known| known.as_bytes() == name)
+        };
         let kept = key::cookies(headers)
             .filter(|(name, _)| keyed(name))
             .map(|(name, value)| [name, value].concat())
@@ -143,6 +157,14 @@ pub enum OnDisconnect {
     Finish,
     /// It is dropped, and its lease released.
     Cancel,
+}
+
+/// What a range request does on a cold key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    Pass,
+    /// Builds the whole, and gets its part of it.
+    Fill,
 }
 
 /// What a `Cookie` on the request means.

@@ -15,8 +15,13 @@ pub(crate) struct Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// From an entry; `ttl` is its remaining freshness in seconds.
-    Hit { ttl: i64 },
-    Forward { reason: Forward, end: End },
+    Hit {
+        ttl: i64,
+    },
+    Forward {
+        reason: Forward,
+        end: End,
+    },
 }
 
 /// Why the request went to the inner service (RFC 9211 section 2.2).
@@ -42,11 +47,17 @@ pub(crate) enum End {
 
 impl Outcome {
     pub(crate) fn hit(ttl: i64) -> Self {
-        Self { path: Path::Hit { ttl }, detail: None }
+        Self {
+            path: Path::Hit { ttl },
+            detail: None,
+        }
     }
 
     pub(crate) fn forward(reason: Forward, end: End) -> Self {
-        Self { path: Path::Forward { reason, end }, detail: None }
+        Self {
+            path: Path::Forward { reason, end },
+            detail: None,
+        }
     }
 
     pub(crate) fn bypass(detail: &'static str) -> Self {
@@ -54,7 +65,10 @@ impl Outcome {
     }
 
     pub(crate) fn because(self, detail: &'static str) -> Self {
-        Self { detail: Some(detail), ..self }
+        Self {
+            detail: Some(detail),
+            ..self
+        }
     }
 
     /// Appends this outcome to what caches nearer to the origin have said.

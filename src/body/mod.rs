@@ -141,7 +141,9 @@ where
             }
             KindProjection::Leading { reader, hint, rest } => match ready!(reader.poll(cx)) {
                 Step::Data(data) => return Poll::Ready(Some(Ok(counted(data, hint)))),
-                Step::Trailers(trailers) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Step::Trailers(trailers) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
                 Step::End => return Poll::Ready(None),
                 Step::Cut | Step::Overflow => ready!(Pin::new(rest).poll(cx)),
             },
@@ -169,7 +171,9 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             // An exact size would make HTTP/1 leave the trailers out.
-            Kind::Full { trailers: Some(_), .. } => SizeHint::new(),
+            Kind::Full {
+                trailers: Some(_), ..
+            } => SizeHint::new(),
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
             Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => hint.clone(),
             Kind::Passed { body } => body.size_hint(),
@@ -180,8 +184,14 @@ where
 
 impl<B> Body<B> {
     /// The last item of a body that fails: nothing follows it.
-    fn ended_by(mut self: Pin<&mut Self>, error: BodyError) -> Option<Result<Frame<Bytes>, BodyError>> {
-        let ended = Kind::Full { data: Bytes::new(), trailers: None };
+    fn ended_by(
+        mut self: Pin<&mut Self>,
+        error: BodyError,
+    ) -> Option<Result<Frame<Bytes>, BodyError>> {
+        let ended = Kind::Full {
+            data: Bytes::new(),
+            trailers: None,
+        };
         self.as_mut().project().kind.set(ended);
         Some(Err(error))
     }
@@ -194,7 +204,9 @@ fn next_of(
     if !data.is_empty() {
         return Some(Ok(Frame::data(std::mem::take(data))));
     }
-    trailers.take().map(|trailers| Ok(Frame::trailers(*trailers)))
+    trailers
+        .take()
+        .map(|trailers| Ok(Frame::trailers(*trailers)))
 }
 
 fn poll_passed<B>(

@@ -9,12 +9,12 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, Uri};
 use tokio::time::Instant;
 
+pub(crate) use self::stats::Counters;
 pub use self::{
     builder::CacheBuilder,
     error::{BuildError, BuildErrorKind, PurgeError},
     stats::Stats,
 };
-pub(crate) use self::stats::Counters;
 use crate::{
     body::Memory,
     flight::Flights,
@@ -153,7 +153,10 @@ impl Cache {
 
     /// Whether local entries may be served.
     pub(crate) fn trusts_local(&self) -> bool {
-        self.0.shared.as_ref().is_none_or(|shared| shared.trusts_local())
+        self.0
+            .shared
+            .as_ref()
+            .is_none_or(|shared| shared.trusts_local())
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -168,7 +171,11 @@ impl Cache {
             resource: resource.digest(),
             resource_proof,
             variant: is_variant.then(|| key.digest()),
-            proof: if is_variant { key.proof() } else { resource_proof },
+            proof: if is_variant {
+                key.proof()
+            } else {
+                resource_proof
+            },
         }
     }
 }

@@ -103,7 +103,14 @@ impl Label {
             .map(|_| Digest::parse(reader.take(TAG)?))
             .collect::<Option<_>>()
             .unwrap_or_default();
-        let label = Self { kind, token, began, life, window, proof };
+        let label = Self {
+            kind,
+            token,
+            began,
+            life,
+            window,
+            proof,
+        };
         Some((label, tags, HEAD + count * TAG))
     }
 }
@@ -112,7 +119,8 @@ impl Label {
 pub(crate) fn encode(entry: &Entry, label: &Label) -> Vec<u8> {
     let mut meta = Vec::with_capacity(512);
     write_meta(entry, &mut meta);
-    let mut out = Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
+    let mut out =
+        Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
     label.write(&entry.tags, &mut out);
     write_block(&meta, &mut out);
     out.extend_from_slice(&entry.body);
@@ -165,7 +173,11 @@ pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
     let meta = read_meta(meta)?;
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let origin = Origin { lifetime, tags: Box::default(), began };
+    let origin = Origin {
+        lifetime,
+        tags: Box::default(),
+        began,
+    };
     Some(Entry::new(meta.head, body, meta.trailers, origin))
 }
 
@@ -194,12 +206,21 @@ struct Meta {
 }
 
 impl Meta {
-    fn into_entry(mut self, body: Bytes, label: &Label, tags: Box<[Digest]>, asked: Asked) -> Entry {
+    fn into_entry(
+        mut self,
+        body: Bytes,
+        label: &Label,
+        tags: Box<[Digest]>,
+        asked: Asked,
+    ) -> Entry {
         let elapsed = label.life.saturating_sub(asked.left);
         self.head.age = self.age.saturating_add(elapsed.as_secs());
         let fresh_until = match asked.left.checked_sub(label.window) {
             Some(fresh) => asked.sent + fresh,
-            None => asked.sent.checked_sub(label.window - asked.left).unwrap_or(asked.sent),
+            None => asked
+                .sent
+                .checked_sub(label.window - asked.left)
+                .unwrap_or(asked.sent),
         };
         let lifetime = Lifetime {
             received: asked.sent,
@@ -208,7 +229,16 @@ impl Meta {
             error_until: fresh_until + self.stale_if_error,
         };
         let began = asked.began;
-        let mut entry = Entry::new(self.head, body, self.trailers, Origin { lifetime, tags, began });
+        let mut entry = Entry::new(
+            self.head,
+            body,
+            self.trailers,
+            Origin {
+                lifetime,
+                tags,
+                began,
+            },
+        );
         entry.set_stored_age(self.age);
         entry
     }
@@ -266,8 +296,19 @@ fn read_meta(meta: &[u8]) -> Option<Meta> {
             Some(Variant { fields, values })
         }
     };
-    let head = Head { status, headers, variant, age };
-    reader.0.is_empty().then_some(Meta { head, trailers, stale_while_revalidate, stale_if_error, age })
+    let head = Head {
+        status,
+        headers,
+        variant,
+        age,
+    };
+    reader.0.is_empty().then_some(Meta {
+        head,
+        trailers,
+        stale_while_revalidate,
+        stale_if_error,
+        age,
+    })
 }
 
 fn write_headers(headers: &HeaderMap, out: &mut Vec<u8>) {

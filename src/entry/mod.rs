@@ -67,12 +67,16 @@ pub(crate) fn values(fields: &[HeaderName], request: &HeaderMap) -> Vec<u8> {
 impl Head {
     /// Whether the response may answer a request with these fields (RFC 9111 section 4.1).
     pub(crate) fn fits(&self, request: &HeaderMap) -> bool {
-        self.variant.as_ref().is_none_or(|variant| variant.fits(request))
+        self.variant
+            .as_ref()
+            .is_none_or(|variant| variant.fits(request))
     }
 
     /// What the resource varies by.
     pub(crate) fn fields(&self) -> Option<Fields> {
-        self.variant.as_ref().map(|variant| Arc::clone(&variant.fields))
+        self.variant
+            .as_ref()
+            .map(|variant| Arc::clone(&variant.fields))
     }
 }
 
@@ -94,9 +98,15 @@ impl Lifetime {
     /// Of a response that was received at `received`.
     pub(crate) fn of(freshness: &Freshness, received: Instant) -> Self {
         let usable = freshness.revalidation != Revalidation::Always;
-        let fresh = if usable { freshness.remaining() } else { Duration::ZERO };
+        let fresh = if usable {
+            freshness.remaining()
+        } else {
+            Duration::ZERO
+        };
+        // A response that was stale on arrival has used up a part of its windows.
+        let overdue = freshness.initial_age.saturating_sub(freshness.lifetime);
         let window = |window: Duration| match freshness.revalidation {
-            Revalidation::WhenStale => window,
+            Revalidation::WhenStale => window.saturating_sub(overdue),
             Revalidation::NeverStale | Revalidation::Always => Duration::ZERO,
         };
         Self::starting(
@@ -174,7 +184,12 @@ pub(crate) struct Origin {
 }
 
 impl Entry {
-    pub(crate) fn new(head: Head, body: Bytes, trailers: Option<HeaderMap>, origin: Origin) -> Self {
+    pub(crate) fn new(
+        head: Head,
+        body: Bytes,
+        trailers: Option<HeaderMap>,
+        origin: Origin,
+    ) -> Self {
         Self {
             stored_age: head.age,
             head,
@@ -273,17 +288,39 @@ impl Entry {
                 .sum()
         };
         let trailers = self.trailers.as_ref().map_or(0, fields);
-        let variant = self.head.variant.as_ref().map_or(0, |variant| variant.values.len());
-        256 + self.body.len() + fields(&self.head.headers) + trailers + variant + 16 * self.tags.len()
+        let variant = self
+            .head
+            .variant
+            .as_ref()
+            .map_or(0, |variant| variant.values.len());
+        256 + self.body.len()
+            + fields(&self.head.headers)
+            + trailers
+            + variant
+            + 16 * self.tags.len()
     }
 }
 
 /// A response that nothing stores: it is complete, and worth nothing but to those who wait for it.
-pub(crate) fn unstored(head: Head, body: Bytes, trailers: Option<HeaderMap>, began: Moment) -> Arc<Entry> {
+pub(crate) fn unstored(
+    head: Head,
+    body: Bytes,
+    trailers: Option<HeaderMap>,
+    began: Moment,
+) -> Arc<Entry> {
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let tags = Box::default();
-    Arc::new(Entry::new(head, body, trailers, Origin { lifetime, tags, began }))
+    Arc::new(Entry::new(
+        head,
+        body,
+        trailers,
+        Origin {
+            lifetime,
+            tags,
+            began,
+        },
+    ))
 }
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ impl Keeper {
         let lease = Arc::new(lease);
         let lost = Arc::new(AtomicBool::new(false));
         let renewing = {
-            let (shared, lease, lost) = (Arc::clone(&shared), Arc::clone(&lease), Arc::clone(&lost));
+            let (shared, lease, lost) =
+                (Arc::clone(&shared), Arc::clone(&lease), Arc::clone(&lost));
             async move {
                 renew_until_lost(&shared, &lease).await;
                 lost.store(true, Ordering::Relaxed);
@@ -49,7 +50,13 @@ impl Keeper {
             }
         };
         let renewal = task::spawn(renewing).map(|task| task.abort_handle());
-        Self { shared, lease, lost, renewal, duty: Duty::Release }
+        Self {
+            shared,
+            lease,
+            lost,
+            renewal,
+            duty: Duty::Release,
+        }
     }
 
     /// Stores the entry, if the lease is still ours.
@@ -58,7 +65,14 @@ impl Keeper {
         if self.lost.load(Ordering::Relaxed) {
             return Filled::FencedOff;
         }
-        let filled = self.shared.fill(Fill { lease: &self.lease, place, entry }).await;
+        let filled = self
+            .shared
+            .fill(Fill {
+                lease: &self.lease,
+                place,
+                entry,
+            })
+            .await;
         // A fill of unknown outcome may have left the lease behind: the drop releases it.
         if filled != Filled::Refused {
             self.duty = Duty::Settled;

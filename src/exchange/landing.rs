@@ -70,16 +70,19 @@ where
             Ok(response) => self.land(response, deadline).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error").await;
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
+                    .await;
             }
             Err(Broken::Panic(payload)) => {
                 self.deliver(Delivery::Panic(payload));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic").await;
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic")
+                    .await;
             }
             Err(Broken::TimedOut) => {
                 let response = answer::unavailable("build-timeout", self.reason());
                 self.deliver_stale_or(Delivery::Response(response));
-                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout").await;
+                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout")
+                    .await;
             }
         }
     }
@@ -97,7 +100,11 @@ where
                 self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
                 self.deliver_passed(parts, body, reason.as_str());
                 let marker = self.cache.hit_for_miss();
-                let release = if reason.sets_all_free() { Release::HitForMiss(marker) } else { Release::Nothing };
+                let release = if reason.sets_all_free() {
+                    Release::HitForMiss(marker)
+                } else {
+                    Release::Nothing
+                };
                 self.release(release).await;
             }
             Plan::Together(judged) => self.gather(parts, Box::pin(body), judged, deadline).await,
@@ -105,20 +112,18 @@ where
     }
 
     /// Reads the body to its end, handing it out meanwhile where that is safe.
-    async fn gather(
-        mut self,
-        parts: Parts,
-        body: Pin<Box<B>>,
-        judged: Judged,
-        deadline: Instant,
-    ) {
+    async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
         let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
         let growing = writer.growing();
         let mut draining = pin!(build::drain(body, writer, declared, deadline));
         if let Some(drained) = build::at_once(draining.as_mut()).await {
-            let unsent = Unsent { parts, growing, hint };
+            let unsent = Unsent {
+                parts,
+                growing,
+                hint,
+            };
             return self.finish(judged, drained, Starter::Waits(unsent)).await;
         }
         if !judged.is_stored() {
@@ -129,7 +134,11 @@ where
         if fits && judged.is_shareable() {
             self.stream(&judged, &growing, &hint);
         }
-        let unsent = Unsent { parts, growing, hint };
+        let unsent = Unsent {
+            parts,
+            growing,
+            hint,
+        };
         let rest = self.deliver_leading(unsent, &judged);
         let drained = draining.await;
         self.finish(judged, drained, Starter::Reads(rest)).await;
@@ -140,9 +149,14 @@ where
         let variant = match &judged.vary {
             Vary::None => None,
             Vary::Any => return,
-            Vary::Fields(fields) => Some(Variant::of(fields.as_slice().into(), &self.asked.headers)),
+            Vary::Fields(fields) => {
+                Some(Variant::of(fields.as_slice().into(), &self.asked.headers))
+            }
         };
-        let head = Head { variant, ..judged.head.clone() };
+        let head = Head {
+            variant,
+            ..judged.head.clone()
+        };
         let (body, hint) = (growing.clone(), hint.clone());
         let stream = Arc::new(Stream { head, body, hint });
         self.pilot.flight().tell(News::Streaming(stream));
@@ -153,8 +167,10 @@ where
         match drained {
             Drained::Complete(body, trailers) => {
                 if let Starter::Waits(unsent) = starter {
-                    let whole = Body::full(body.clone(), trailers.clone());
-                    self.deliver_response(unsent.parts, whole, &judged);
+                    let parts = with_outcome(unsent.parts, self.outcome(&judged));
+                    let whole = (body.clone(), trailers.clone());
+                    let response = answer::complete(parts, whole, self.asked.wanted());
+                    self.deliver_response(response, &judged);
                 }
                 self.conclude(judged, body, trailers).await;
             }
@@ -186,7 +202,11 @@ where
                 Some((key, head)) => {
                     let began = self.pilot.flight().began;
                     let tags = Box::from([self.tag]);
-                    let origin = Origin { lifetime, tags, began };
+                    let origin = Origin {
+                        lifetime,
+                        tags,
+                        began,
+                    };
                     let entry = Arc::new(Entry::new(head, body, trailers, origin));
                     self.store(key, entry).await;
                 }
@@ -220,7 +240,13 @@ where
         let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
-            (key, Head { variant, ..judged.head.clone() })
+            (
+                key,
+                Head {
+                    variant,
+                    ..judged.head.clone()
+                },
+            )
         })
     }
 
@@ -261,7 +287,10 @@ where
             Vary::Any => return self.release(Release::Nothing).await,
             Vary::Fields(fields) => Some(Variant::of(fields.into(), &self.asked.headers)),
         };
-        let head = Head { variant, ..judged.head };
+        let head = Head {
+            variant,
+            ..judged.head
+        };
         let entry = entry::unstored(head, body, trailers, flight.began);
         flight.seal();
         flight.tell(News::Landed(Verdict::Shared(entry)));
@@ -274,7 +303,10 @@ where
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
         let until = Instant::now() + self.cache.failure_memo();
-        let memo = Memo::Failed { until, failure: Arc::clone(&failure) };
+        let memo = Memo::Failed {
+            until,
+            failure: Arc::clone(&failure),
+        };
         self.cache.local().set_memo(self.key.clone(), memo);
         let flight = self.pilot.flight();
         flight.seal();
@@ -286,7 +318,9 @@ where
 
     fn remember_uncacheable(&self) {
         let until = Instant::now() + self.cache.hit_for_miss();
-        self.cache.local().set_memo(self.key.clone(), Memo::HitForMiss { until });
+        self.cache
+            .local()
+            .set_memo(self.key.clone(), Memo::HitForMiss { until });
     }
 
     async fn release(mut self, release: Release<'_>) {
@@ -308,7 +342,7 @@ where
     fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let delivery = stale.map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(&stale, &self.asked.method, Instant::now()))
+            Delivery::Response(answer::hit(&stale, self.asked.wanted(), Instant::now()))
         });
         self.deliver(delivery);
     }
@@ -319,20 +353,25 @@ where
 
     fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        self.deliver(Delivery::Response(with_outcome(parts, Body::passed(body), outcome)));
+        let parts = with_outcome(parts, outcome);
+        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
+        self.deliver(Delivery::Response(response));
     }
 
-    fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
+    fn outcome(&self, judged: &Judged) -> Outcome {
         let forward = |end| Outcome::forward(self.reason(), end);
-        let outcome = match judged.fate {
+        match judged.fate {
             Fate::Stored(lifetime) => {
                 let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
                 forward(End::Stored { ttl })
             }
             Fate::Shared(detail) => forward(End::Unstored).because(detail),
             Fate::Failed(_) => forward(End::Unstored).because("failed"),
-        };
-        let response = Delivery::Response(with_outcome(parts, body, outcome));
+        }
+    }
+
+    fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
+        let response = Delivery::Response(response);
         match judged.fate {
             Fate::Failed(_) => self.deliver_stale_or(response),
             Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
@@ -343,7 +382,9 @@ where
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
         let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
-        self.deliver_response(unsent.parts, body, judged);
+        let parts = with_outcome(unsent.parts, self.outcome(judged));
+        let response = answer::opening(parts, body, self.asked.wanted());
+        self.deliver_response(response, judged);
         rest
     }
 
@@ -360,7 +401,11 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        if self.stale.is_some() {
+            Forward::Stale
+        } else {
+            Forward::Miss
+        }
     }
 }
 
@@ -377,8 +422,7 @@ enum Starter<B> {
     Reads(oneshot::Sender<Rest<B>>),
 }
 
-fn with_outcome<B>(parts: Parts, body: Body<B>, outcome: Outcome) -> Response<Body<B>> {
-    let mut response = Response::from_parts(parts, body);
-    outcome.write(response.headers_mut());
-    response
+fn with_outcome(mut parts: Parts, outcome: Outcome) -> Parts {
+    outcome.write(&mut parts.headers);
+    parts
 }

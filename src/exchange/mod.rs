@@ -21,11 +21,11 @@ use tokio::{
 };
 use tower_service::Service;
 
-pub(crate) use self::{nested::Building, parcel::Parcel};
 use self::{
     build::Delivery,
     leading::{Leading, Ownership},
 };
+pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
     asked::Asked,
@@ -146,7 +146,9 @@ where
         };
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
-        self.cache.flights().join(&key, now, self.policy.waiters, overtaken)
+        self.cache
+            .flights()
+            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// Starts the flight's task, which may build with this request.
@@ -218,7 +220,7 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, &self.asked.method, outcome))
+                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
@@ -247,7 +249,9 @@ where
     /// Looks again under the variant that this request asks for.
     fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
         if let Some(fields) = fields {
-            self.key = self.resource.variant(&entry::values(&fields, &self.asked.headers));
+            self.key = self
+                .resource
+                .variant(&entry::values(&fields, &self.asked.headers));
             self.stale = self.cache.local().entry(&self.key, self.cache.purges());
         }
         Waited::Again
@@ -257,7 +261,7 @@ where
         let now = Instant::now();
         self.cache.count().collapsed();
         let outcome = Outcome::forward(self.reason(), End::Collapsed);
-        answer::from_entry(entry, &self.asked.method, now, outcome)
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
@@ -266,7 +270,7 @@ where
             Some(response) => response,
             None => {
                 self.cache.count().failed();
-                answer::failed(failure, &self.asked.method, self.reason())
+                answer::failed(failure, self.asked.wanted(), self.reason())
             }
         }
     }
@@ -278,7 +282,7 @@ where
         let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
         usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, &self.asked.method, now)
+            answer::hit(entry, self.asked.wanted(), now)
         })
     }
 
@@ -322,7 +326,11 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        if self.stale.is_some() {
+            Forward::Stale
+        } else {
+            Forward::Miss
+        }
     }
 }
 
@@ -334,7 +342,9 @@ enum Patience {
 }
 
 /// The starter's own delivery; for a mere waiter, never.
-async fn own<B, E>(delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>) -> Option<Delivery<B, E>> {
+async fn own<B, E>(
+    delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>,
+) -> Option<Delivery<B, E>> {
     match delivered {
         Some(delivered) => delivered.await.ok(),
         None => std::future::pending().await,

@@ -37,7 +37,10 @@ pub(super) enum Sought {
     Found(News),
     /// Somebody else is at it, and nobody here waits for it.
     Nobody,
-    Build { lease: Option<Lease>, stale: Option<Arc<Entry>> },
+    Build {
+        lease: Option<Lease>,
+        stale: Option<Arc<Entry>>,
+    },
 }
 
 impl Seek<'_> {
@@ -110,35 +113,44 @@ impl Seek<'_> {
             None | Some(Claimed::Absent) => self.build(None, None),
             Some(Claimed::Fresh(entry)) => self.keep(entry),
             Some(Claimed::Varies(fields)) => {
-                self.cache.local().varies(self.resource, Arc::clone(&fields));
+                self.cache
+                    .local()
+                    .varies(self.resource, Arc::clone(&fields));
                 Sought::Found(News::Elsewhere(fields))
             }
             Some(Claimed::Failed(entry)) => {
                 let failure = Arc::new(Failure::of(entry));
                 Sought::Found(News::Landed(Verdict::Failed(failure)))
             }
-            Some(Claimed::Leased { lease, stale, marker }) => {
+            Some(Claimed::Leased {
+                lease,
+                stale,
+                marker,
+            }) => {
                 if marker == Marker::HitForMiss {
                     self.flight.tell(News::Landed(Verdict::Uncacheable));
                 }
                 self.build(Some(lease), stale)
             }
-            Some(Claimed::Busy { marker: Marker::HitForMiss, .. }) => {
+            Some(Claimed::Busy {
+                marker: Marker::HitForMiss,
+                ..
+            }) => {
                 self.flight.tell(News::Landed(Verdict::Uncacheable));
                 self.build(None, None)
             }
-            Some(Claimed::Busy { stale: Some(stale), .. })
-                if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate =>
-            {
-                found(stale)
-            }
+            Some(Claimed::Busy {
+                stale: Some(stale), ..
+            }) if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate => found(stale),
             Some(Claimed::Busy { left, .. }) => return Claims::Busy(left),
         })
     }
 
     /// A fresh entry of the shared tier goes into the local one.
     fn keep(&self, entry: Arc<Entry>) -> Sought {
-        self.cache.local().insert(self.key.clone(), Arc::clone(&entry));
+        self.cache
+            .local()
+            .insert(self.key.clone(), Arc::clone(&entry));
         self.cache.local().clear_memo(self.key);
         found(entry)
     }

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use self::state::State;
 pub(crate) use self::{
     news::{Failure, News, Stream, Verdict},
     state::{Left, Turned},
     table::{Flights, Joined, Limits},
 };
-use self::state::State;
 use crate::{key::Key, purges::Moment};
 
 /// All requests of this process that share one build of one key.

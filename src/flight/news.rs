@@ -79,7 +79,12 @@ impl Failure {
             Self::Stale(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let headers = HeaderMap::new();
-        let head = Head { status, headers, variant: None, age: 0 };
+        let head = Head {
+            status,
+            headers,
+            variant: None,
+            age: 0,
+        };
         entry::unstored(head, Bytes::new(), None, began)
     }
 }

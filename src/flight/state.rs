@@ -44,7 +44,11 @@ impl State {
 
     pub(crate) fn leave(&mut self) -> Left {
         self.waiters = self.waiters.saturating_sub(1);
-        if self.waiters == 0 { Left::Last } else { Left::Others }
+        if self.waiters == 0 {
+            Left::Last
+        } else {
+            Left::Others
+        }
     }
 
     pub(crate) fn seal(&mut self) {

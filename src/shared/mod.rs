@@ -84,9 +84,17 @@ pub(crate) enum Claimed {
     /// The resource has variants: claim the one that the request asks for.
     Varies(Fields),
     /// Build: the lease is ours.
-    Leased { lease: Lease, stale: Option<Arc<Entry>>, marker: Marker },
+    Leased {
+        lease: Lease,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// Another process builds; its lease lasts this much longer unless it is renewed.
-    Busy { left: Duration, stale: Option<Arc<Entry>>, marker: Marker },
+    Busy {
+        left: Duration,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// The build that was waited for failed.
     Failed(Arc<Entry>),
     /// There is nothing, and a look was all that was asked for.
@@ -245,13 +253,20 @@ impl Shared {
     /// # Cancel safety
     ///
     /// Dropped early, or without an answer in time, the claim is undone in the background.
-    pub(crate) async fn claim(self: &Arc<Self>, mut claim: Claim, budget: &mut Budget) -> Option<Claimed> {
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        mut claim: Claim,
+        budget: &mut Budget,
+    ) -> Option<Claimed> {
         let sent = Instant::now();
         claim.deadline = sent + budget.0;
         let undo = Undo::of(self, &claim);
         let answer = match tokio::time::timeout(budget.0, self.tier.claim(&claim)).await {
             Ok(answer) => answer,
-            Err(elapsed) => Err(Outage { effect: Effect::Unknown, source: elapsed.into() }),
+            Err(elapsed) => Err(Outage {
+                effect: Effect::Unknown,
+                source: elapsed.into(),
+            }),
         };
         budget.0 = budget.0.saturating_sub(sent.elapsed());
         match answer {
@@ -299,7 +314,9 @@ impl Shared {
     pub(crate) async fn release(&self, lease: &Lease, release: Release<'_>) {
         match self.tier.release(lease, release).await {
             Ok(Held::Ours) => self.works(),
-            Ok(Held::Lost) => tracing::debug!(key = %lease.place.resource, "the lease was lost before its release"),
+            Ok(Held::Lost) => {
+                tracing::debug!(key = %lease.place.resource, "the lease was lost before its release")
+            }
             Err(outage) => self.failed("release", &outage),
         }
     }
@@ -332,7 +349,11 @@ impl Shared {
         if self.failing.swap(true, Ordering::Relaxed) {
             tracing::debug!(operation, error = cause, "the shared tier failed again");
         } else {
-            tracing::warn!(operation, error = cause, "the shared tier failed: going on without it");
+            tracing::warn!(
+                operation,
+                error = cause,
+                "the shared tier failed: going on without it"
+            );
         }
     }
 }
@@ -365,7 +386,9 @@ impl Drop for Undo {
     fn drop(&mut self) {
         if let Some((shared, lease)) = self.0.take() {
             // Without a runtime the lease's TTL does it.
-            drop(task::spawn(async move { shared.release(&lease, Release::Undo).await }));
+            drop(task::spawn(async move {
+                shared.release(&lease, Release::Undo).await
+            }));
         }
     }
 }

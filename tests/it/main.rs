@@ -1,5 +1,9 @@
 //! Integration tests: one binary, real parts.
 
 #[cfg(test)]
+mod http_answers;
+#[cfg(test)]
+mod http_support;
+#[cfg(test)]
 mod shared;
 mod support;

@@ -29,7 +29,10 @@ struct Handler {
 
 impl Handler {
     fn held() -> Self {
-        Self { builds: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+        Self {
+            builds: Arc::default(),
+            gate: Arc::new(Semaphore::new(0)),
+        }
     }
 
     fn open() -> Self {
@@ -49,7 +52,11 @@ impl Handler {
     fn worker(
         &self,
         layer: &BufferLayer,
-        respond: impl Fn(usize, &Request<Empty<Bytes>>) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+        respond: impl Fn(usize, &Request<Empty<Bytes>>) -> Response<Full<Bytes>>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     ) -> Worker {
         let handler = self.clone();
         let inner = tower::service_fn(move |request: Request<Empty<Bytes>>| {
@@ -77,12 +84,17 @@ fn text(build: usize, _: &Request<Empty<Bytes>>) -> Response<Full<Bytes>> {
 }
 
 fn get(path: &str) -> Request<Empty<Bytes>> {
-    Request::get(format!("http://shop.example{path}")).body(Empty::new()).unwrap()
+    Request::get(format!("http://shop.example{path}"))
+        .body(Empty::new())
+        .unwrap()
 }
 
 async fn read(response: Response<Body<Full<Bytes>>>) -> (StatusCode, String, String) {
     let status = response.status();
-    let outcome = response.headers()["cache-status"].to_str().unwrap().to_owned();
+    let outcome = response.headers()["cache-status"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, outcome, String::from_utf8(body.to_vec()).unwrap())
 }
@@ -94,7 +106,10 @@ async fn ask(worker: &Worker, path: &str) -> (StatusCode, String, String) {
 async fn until(condition: impl Fn() -> bool) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while !condition() {
-        assert!(tokio::time::Instant::now() < deadline, "the condition never held");
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the condition never held"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -104,7 +119,10 @@ async fn workers_that_ask_at_the_same_time_share_one_build() {
     let redis = RedisServer::start();
     let handler = Handler::held();
     let caches: Vec<_> = (0..4).map(|_| cache(&redis)).collect();
-    let workers: Vec<_> = caches.iter().map(|cache| handler.worker(&layer(cache), text)).collect();
+    let workers: Vec<_> = caches
+        .iter()
+        .map(|cache| handler.worker(&layer(cache), text))
+        .collect();
 
     let asking: Vec<_> = (0..200)
         .map(|at| {
@@ -112,7 +130,14 @@ async fn workers_that_ask_at_the_same_time_share_one_build() {
             tokio::spawn(async move { ask(&worker, "/report").await })
         })
         .collect();
-    until(|| caches.iter().map(|cache| cache.stats().waiters).sum::<usize>() == 200).await;
+    until(|| {
+        caches
+            .iter()
+            .map(|cache| cache.stats().waiters)
+            .sum::<usize>()
+            == 200
+    })
+    .await;
     handler.let_go();
 
     for asked in asking {
@@ -127,7 +152,10 @@ async fn an_entry_of_one_worker_answers_the_requests_of_another() {
     let redis = RedisServer::start();
     let handler = Handler::open();
     let (one, other) = (cache(&redis), cache(&redis));
-    let (first, second) = (handler.worker(&layer(&one), text), handler.worker(&layer(&other), text));
+    let (first, second) = (
+        handler.worker(&layer(&one), text),
+        handler.worker(&layer(&other), text),
+    );
 
     ask(&first, "/report").await;
     until(|| redis.command::<i64>(&["DBSIZE"]) >= 2).await;

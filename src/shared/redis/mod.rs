@@ -71,7 +71,14 @@ impl RedisTier {
     pub(crate) fn new(client: &Client, settings: Settings) -> Self {
         let link = |name, command_timeout| {
             let connect_timeout = settings.command_timeout;
-            Link::new(client, link::Settings { connect_timeout, command_timeout, name })
+            Link::new(
+                client,
+                link::Settings {
+                    connect_timeout,
+                    command_timeout,
+                    name,
+                },
+            )
         };
         let names = Names::new(settings.namespace);
         Self {
@@ -117,7 +124,11 @@ impl RedisTier {
             left: positive(left),
             value: value.into(),
             lease_left: positive(lease_left),
-            marker: if marker == "h" { Marker::HitForMiss } else { Marker::None },
+            marker: if marker == "h" {
+                Marker::HitForMiss
+            } else {
+                Marker::None
+            },
         })
     }
 
@@ -129,14 +140,23 @@ impl RedisTier {
         let Some((label, _tags, end)) = Label::read(&reply.value) else {
             return Ok(Value::Unusable(None));
         };
-        let asked = Asked { sent: reply.sent, left: reply.left, began: claim.began };
-        let held = claim.have.as_ref().filter(|held| held.token.get() == Some(&label.token));
+        let asked = Asked {
+            sent: reply.sent,
+            left: reply.left,
+            began: claim.began,
+        };
+        let held = claim
+            .have
+            .as_ref()
+            .filter(|held| held.token.get() == Some(&label.token));
         let whole = if let Some(held) = held {
             return Ok(Value::Entry(Arc::new(codec::renew(held, &label, asked))));
         } else if reply.value.len() > end || label.kind == Kind::Variants {
             reply.value.clone()
         } else {
-            let get = redis::cmd("GET").arg(self.names.entry(&claim.place)).clone();
+            let get = redis::cmd("GET")
+                .arg(self.names.entry(&claim.place))
+                .clone();
             let value: Vec<u8> = self.fills.query_by(&get, claim.deadline).await?;
             match Label::read(&value) {
                 Some((read, ..)) if read.token == label.token => value.into(),
@@ -187,21 +207,39 @@ impl RedisTier {
                     began: reply.server_time,
                     valid_until: reply.sent + safely(self.lease_ttl),
                 };
-                Claimed::Leased { lease, stale, marker }
+                Claimed::Leased {
+                    lease,
+                    stale,
+                    marker,
+                }
             }
-            ("busy", stale, _) => Claimed::Busy { left: reply.lease_left, stale, marker },
+            ("busy", stale, _) => Claimed::Busy {
+                left: reply.lease_left,
+                stale,
+                marker,
+            },
             _ => Claimed::Absent,
         }
     }
 
     async fn fill_once(&self, fill: Fill<'_>) -> Result<Filled, Error> {
-        let Fill { lease, place, entry } = fill;
+        let Fill {
+            lease,
+            place,
+            entry,
+        } = fill;
         let window = entry.lifetime.stale_window();
-        let life = entry.lifetime.end().saturating_duration_since(Instant::now());
+        let life = entry
+            .lifetime
+            .end()
+            .saturating_duration_since(Instant::now());
         let life = life.min(LONGEST_LIFE);
         if life < Duration::from_millis(1) {
             // A script that sets no time to live would delete the key.
-            return self.give_back(lease, "", Duration::ZERO, Duration::ZERO).await.map(|_| Filled::Refused);
+            return self
+                .give_back(lease, "", Duration::ZERO, Duration::ZERO)
+                .await
+                .map(|_| Filled::Refused);
         }
         entry.set_token(lease.token.clone());
         let mut label = Label {
@@ -292,7 +330,8 @@ impl Tier for RedisTier {
                 Release::Undo => self.give_back(lease, "", none, TOMBSTONE).await,
                 Release::HitForMiss(period) => self.give_back(lease, "h", period, none).await,
                 Release::Failed(period, entry) => {
-                    self.give_back(lease, failure_marker(entry), period, none).await
+                    self.give_back(lease, failure_marker(entry), period, none)
+                        .await
                 }
             };
             Ok(given_back?)
@@ -342,8 +381,15 @@ enum Value {
 
 impl From<Error> for Outage {
     fn from(error: Error) -> Self {
-        let effect = if error.outcome_unknown() { Effect::Unknown } else { Effect::None };
-        Self { effect, source: error.into() }
+        let effect = if error.outcome_unknown() {
+            Effect::Unknown
+        } else {
+            Effect::None
+        };
+        Self {
+            effect,
+            source: error.into(),
+        }
     }
 }
 

@@ -20,7 +20,9 @@ impl Names {
 
     fn name(&self, place: &Place, kind: &str) -> String {
         let Self { namespace } = self;
-        let Place { resource, variant, .. } = place;
+        let Place {
+            resource, variant, ..
+        } = place;
         match variant {
             Some(variant) => format!("{namespace}:{{{resource}}}:{kind}:{variant}"),
             None => format!("{namespace}:{{{resource}}}:{kind}"),
@@ -33,14 +35,20 @@ impl Names {
 
     /// The entry of the resource that a variant belongs to.
     pub(super) fn resource(&self, place: &Place) -> String {
-        self.entry(&Place { variant: None, ..*place })
+        self.entry(&Place {
+            variant: None,
+            ..*place
+        })
     }
 
     pub(super) fn lease(&self, place: &Place, slot: Slot) -> String {
-        self.name(place, match slot {
-            Slot::Build => "l",
-            Slot::Extra => "l1",
-        })
+        self.name(
+            place,
+            match slot {
+                Slot::Build => "l",
+                Slot::Extra => "l1",
+            },
+        )
     }
 
     pub(super) fn marker(&self, place: &Place) -> String {
@@ -48,7 +56,10 @@ impl Names {
     }
 
     pub(super) fn tombstone(&self, place: &Place, token: &Token) -> String {
-        let resource = Place { variant: None, ..*place };
+        let resource = Place {
+            variant: None,
+            ..*place
+        };
         self.name(&resource, &format!("x:{}", token.as_str()))
     }
 
@@ -106,7 +117,10 @@ mod tests {
         assert_eq!(Event::parse(woken(one).as_bytes()), Some(Event::Woken(one)));
         assert_eq!(
             Event::parse(purged(one, other).as_bytes()),
-            Some(Event::Purged { tag: one, by: other })
+            Some(Event::Purged {
+                tag: one,
+                by: other
+            })
         );
     }
 
