@@ -155,7 +155,7 @@ pub(crate) fn from_stream<B>(
     let body = if *wanted.method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint.clone())
+        Body::shared(stream.body.reader(), stream.hint)
     };
     response(stream.head.status, headers, body)
 }

@@ -9,7 +9,6 @@ use crate::{
     http::{conditional, storable},
     key::{Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
-    purges::Moment,
     status::{End, Forward, Outcome},
 };
 
@@ -20,8 +19,6 @@ pub(crate) struct Asked {
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
-    /// What had been purged when it came.
-    pub(crate) joined: Moment,
 }
 
 impl Asked {

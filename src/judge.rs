@@ -22,7 +22,7 @@ pub(crate) enum Plan {
     /// Its own request's alone.
     Alone(Alone),
     /// Read to its end, for those it fits.
-    Together(Judged),
+    Together(Box<Judged>),
 }
 
 /// Why a response is for its own request alone.
@@ -107,7 +107,7 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             age,
         };
         let vary = Vary::of_response(&parts.headers);
-        Plan::Together(Judged { head, vary, fate })
+        Plan::Together(Box::new(Judged { head, vary, fate }))
     };
     let plan = match judgement {
         Judgement::Refuse(reason) => return Plan::Alone(Alone::Declared(reason)),

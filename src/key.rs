@@ -180,8 +180,8 @@ impl QueryKey {
     }
 }
 
-fn write_pairs<'a>(pairs: impl Iterator<Item = &'a str>, bytes: &mut Vec<u8>) {
-    pairs.for_each(|pair| part(bytes, Tag::Query, pair.as_bytes()));
+fn write_pairs(pairs: impl Iterator<Item: AsRef<str>>, bytes: &mut Vec<u8>) {
+    pairs.for_each(|pair| part(bytes, Tag::Query, pair.as_ref().as_bytes()));
 }
 
 /// By the decoded name, as the handler reads it: `%61=1` is a parameter `a`.
@@ -358,8 +358,10 @@ impl KeyRules {
 /// The implicit tag of all entries for an authority and a path.
 pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
     let mut bytes = Vec::new();
-    // An authority that cannot be keyed has no entries either.
-    drop(write_authority(uri, headers, &mut bytes));
+    if write_authority(uri, headers, &mut bytes).is_err() {
+        // An authority that cannot be keyed has no entries either.
+        bytes.clear();
+    }
     part(&mut bytes, Tag::Path, uri.path().as_bytes());
     Digest::of(&bytes)
 }

@@ -43,7 +43,8 @@ use crate::{
 ///
 /// let request = Request::get("http://shop.example/report").body(Empty::new())?;
 /// let response = service.oneshot(request).await?;
-/// assert_eq!(response.headers()["cache-status"], "stampede; fwd=uri-miss; stored; ttl=57");
+/// let outcome = response.headers()["cache-status"].to_str()?;
+/// assert!(outcome.starts_with("stampede; fwd=uri-miss; stored; ttl="));
 /// assert_eq!(response.into_body().collect().await?.to_bytes(), "expensive");
 /// # Ok(())
 /// # }

@@ -55,11 +55,14 @@ pub(crate) enum Found {
     Nothing,
 }
 
+#[expect(clippy::disallowed_types, reason = "moka's trait has it")]
+type RealInstant = std::time::Instant;
+
 /// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
 struct Backstop;
 
 impl Expiry<Key, Slot> for Backstop {
-    fn expire_after_create(&self, _: &Key, slot: &Slot, _: std::time::Instant) -> Option<Duration> {
+    fn expire_after_create(&self, _: &Key, slot: &Slot, _: RealInstant) -> Option<Duration> {
         match slot {
             Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
             Slot::Variants(_) => None,
@@ -70,7 +73,7 @@ impl Expiry<Key, Slot> for Backstop {
         &self,
         key: &Key,
         slot: &Slot,
-        now: std::time::Instant,
+        now: RealInstant,
         _: Option<Duration>,
     ) -> Option<Duration> {
         self.expire_after_create(key, slot, now)
@@ -134,7 +137,7 @@ impl Local {
     /// The fields that the resource under `key` varies by.
     pub(crate) fn fields(&self, key: &Key) -> Option<Fields> {
         match self.slots.get(key) {
-            Some(Slot::Variants(variants)) => Some(variants.fields.clone()),
+            Some(Slot::Variants(variants)) => Some(Arc::clone(&variants.fields)),
             _ => None,
         }
     }
@@ -170,12 +173,6 @@ impl Local {
 
     pub(crate) fn clear_memo(&self, key: &Key) {
         self.memos.invalidate(key);
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.slots.invalidate_all();
-        self.memos.invalidate_all();
     }
 
     /// Entries, and the bytes they take, as last counted.

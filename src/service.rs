@@ -178,7 +178,6 @@ impl<S> BufferService<S> {
             headers: parts.headers.clone(),
             authorization,
             arrived: Instant::now(),
-            joined: self.cache.moment(),
         };
         Exchange {
             inner: self.inner.clone(),

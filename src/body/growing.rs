@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -172,7 +172,9 @@ fn joined(chunks: &[Bytes], length: usize) -> Bytes {
         [only] => only.clone(),
         many => {
             let mut whole = BytesMut::with_capacity(length);
-            many.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+            for chunk in many {
+                whole.extend_from_slice(chunk);
+            }
             whole.freeze()
         }
     }
@@ -216,7 +218,7 @@ pub(crate) enum Step {
 }
 
 impl Reader {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Step> {
         let Position::Chunk(at) = self.next else {
             return Poll::Ready(Step::End);
         };
@@ -234,7 +236,7 @@ impl Reader {
             Some(End::Cut) => Poll::Ready(Step::Cut),
             Some(End::Overflow) => Poll::Ready(Step::Overflow),
             None => {
-                state.asleep.insert(self.id, cx.waker().clone());
+                state.asleep.insert(self.id, waker.clone());
                 Poll::Pending
             }
         }

@@ -16,6 +16,8 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
+use crate::flight::Seat;
+
 pub use self::error::BodyError;
 pub(crate) use self::{
     error::BoxError,
@@ -41,6 +43,8 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
+        // Whoever still reads a body that is being built has not left its flight.
+        seat: Option<Box<Seat>>,
     }
 }
 
@@ -87,6 +91,14 @@ impl<B> Body<B> {
         Kind::Leading { reader, hint, rest }.into()
     }
 
+    /// Keeps the request's place in the flight as long as it reads.
+    pub(crate) fn seated(mut self, seat: Seat) -> Self {
+        if let Kind::Shared { .. } | Kind::Leading { .. } = self.kind {
+            self.seat = Some(Box::new(seat));
+        }
+        self
+    }
+
     pub(crate) fn passed(body: B) -> Self {
         Kind::Passed { body }.into()
     }
@@ -94,7 +106,7 @@ impl<B> Body<B> {
 
 impl<B> From<Kind<B>> for Body<B> {
     fn from(kind: Kind<B>) -> Self {
-        Self { kind }
+        Self { kind, seat: None }
     }
 }
 
@@ -132,14 +144,15 @@ where
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
             KindProjection::Shared { reader, hint } => {
-                return Poll::Ready(match ready!(reader.poll(cx)) {
+                return Poll::Ready(match ready!(reader.poll(cx.waker())) {
                     Step::Data(data) => Some(Ok(counted(data, hint))),
                     Step::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
                     Step::End => None,
                     Step::Cut | Step::Overflow => Some(Err(BodyError::cut())),
                 });
             }
-            KindProjection::Leading { reader, hint, rest } => match ready!(reader.poll(cx)) {
+            KindProjection::Leading { reader, hint, rest } => match ready!(reader.poll(cx.waker()))
+            {
                 Step::Data(data) => return Poll::Ready(Some(Ok(counted(data, hint)))),
                 Step::Trailers(trailers) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
@@ -151,10 +164,10 @@ where
         match rest {
             Ok(Rest::Body(body)) => self.as_mut().project().kind.set(Kind::Rest { body }),
             Ok(Rest::Error(source)) => {
-                return Poll::Ready(self.ended_by(BodyError::inner(source)));
+                return Poll::Ready(Some(self.ended_by(BodyError::inner(source))));
             }
             Ok(Rest::Panic(payload)) => resume_unwind(payload),
-            Err(_build_is_gone) => return Poll::Ready(self.ended_by(BodyError::cut())),
+            Err(_build_is_gone) => return Poll::Ready(Some(self.ended_by(BodyError::cut()))),
         }
         self.poll_frame(cx)
     }
@@ -175,7 +188,7 @@ where
                 trailers: Some(_), ..
             } => SizeHint::new(),
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
-            Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => hint.clone(),
+            Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => *hint,
             Kind::Passed { body } => body.size_hint(),
             Kind::Rest { body } => body.size_hint(),
         }
@@ -184,16 +197,13 @@ where
 
 impl<B> Body<B> {
     /// The last item of a body that fails: nothing follows it.
-    fn ended_by(
-        mut self: Pin<&mut Self>,
-        error: BodyError,
-    ) -> Option<Result<Frame<Bytes>, BodyError>> {
+    fn ended_by(mut self: Pin<&mut Self>, error: BodyError) -> Result<Frame<Bytes>, BodyError> {
         let ended = Kind::Full {
             data: Bytes::new(),
             trailers: None,
         };
         self.as_mut().project().kind.set(ended);
-        Some(Err(error))
+        Err(error)
     }
 }
 

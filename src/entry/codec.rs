@@ -8,7 +8,7 @@
 //! as it is, so that a reply becomes an entry without copying it. Whatever does not decode is no
 //! entry: `None`, never an error.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// A decoded value.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    Entry(Entry),
+    Entry(Arc<Entry>),
     Variants(Fields),
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
             let meta = read_meta(meta)?;
             let entry = meta.into_entry(body, &label, tags.into(), asked);
             entry.set_token(label.token);
-            Some(Decoded::Entry(entry))
+            Some(Decoded::Entry(Arc::new(entry)))
         }
     }
 }
@@ -215,13 +215,9 @@ impl Meta {
     ) -> Entry {
         let elapsed = label.life.saturating_sub(asked.left);
         self.head.age = self.age.saturating_add(elapsed.as_secs());
-        let fresh_until = match asked.left.checked_sub(label.window) {
-            Some(fresh) => asked.sent + fresh,
-            None => asked
-                .sent
-                .checked_sub(label.window - asked.left)
-                .unwrap_or(asked.sent),
-        };
+        let fresh = asked.left.saturating_sub(label.window);
+        let over = label.window.saturating_sub(asked.left);
+        let fresh_until = (asked.sent + fresh).checked_sub(over).unwrap_or(asked.sent);
         let lifetime = Lifetime {
             received: asked.sent,
             fresh_until,
@@ -284,17 +280,17 @@ fn read_meta(meta: &[u8]) -> Option<Meta> {
     let stale_while_revalidate = Duration::from_millis(reader.u64()?);
     let stale_if_error = Duration::from_millis(reader.u64()?);
     let headers = read_headers(&mut reader)?;
-    let trailers = match reader.u8()? {
-        0 => None,
-        _ => Some(read_headers(&mut reader)?),
+    let trailers = if reader.u8()? == 0 {
+        None
+    } else {
+        Some(read_headers(&mut reader)?)
     };
-    let variant = match reader.u8()? {
-        0 => None,
-        _ => {
-            let fields = read_fields(&mut reader)?;
-            let values = Bytes::copy_from_slice(reader.block()?);
-            Some(Variant { fields, values })
-        }
+    let variant = if reader.u8()? == 0 {
+        None
+    } else {
+        let fields = read_fields(&mut reader)?;
+        let values = Bytes::copy_from_slice(reader.block()?);
+        Some(Variant { fields, values })
     };
     let head = Head {
         status,

@@ -67,7 +67,7 @@ where
     {
         let deadline = self.began + self.policy.build_timeout;
         match build::head(inner, request, deadline).await {
-            Ok(response) => self.land(response, deadline).await,
+            Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
                 self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
@@ -107,7 +107,9 @@ where
                 };
                 self.release(release).await;
             }
-            Plan::Together(judged) => self.gather(parts, Box::pin(body), judged, deadline).await,
+            Plan::Together(judged) => {
+                Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
+            }
         }
     }
 
@@ -124,12 +126,12 @@ where
                 growing,
                 hint,
             };
-            return self.finish(judged, drained, Starter::Waits(unsent)).await;
+            return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
         }
         if !judged.is_stored() {
             self.pilot.flight().seal();
         }
-        let size = declared.or(hint.exact());
+        let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
         if fits && judged.is_shareable() {
             self.stream(&judged, &growing, &hint);
@@ -141,7 +143,7 @@ where
         };
         let rest = self.deliver_leading(unsent, &judged);
         let drained = draining.await;
-        self.finish(judged, drained, Starter::Reads(rest)).await;
+        Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
     /// Lets those who wait read along.
@@ -157,7 +159,7 @@ where
             variant,
             ..judged.head.clone()
         };
-        let (body, hint) = (growing.clone(), hint.clone());
+        let (body, hint) = (growing.clone(), *hint);
         let stream = Arc::new(Stream { head, body, hint });
         self.pilot.flight().tell(News::Streaming(stream));
     }
@@ -196,7 +198,7 @@ where
     }
 
     /// A complete response: into an entry, or only to those who wait.
-    async fn conclude(mut self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+    async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         match judged.fate {
             Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
                 Some((key, head)) => {
@@ -401,10 +403,10 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() {
-            Forward::Stale
-        } else {
-            Forward::Miss
+        match self.stale {
+            Some(_) => Forward::Stale,
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
         }
     }
 }

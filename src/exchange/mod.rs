@@ -35,8 +35,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Memo,
-    policy::{Fallback, Policy},
-    purges::Moment,
+    policy::{Fallback, OnDisconnect, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -120,6 +119,9 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
+                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
+                    return Waited::Answered(response.map(|body| body.seated(seat)));
+                }
                 waited => return waited,
             }
         }
@@ -197,13 +199,15 @@ where
                     // It built nothing, or not with this request: the news say what else.
                     None => *delivered = None,
                 },
-                news = seat.news(), if delivered.is_none() => return self.heed(news, seat.joined),
+                news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
                 () = &mut timer, if patience == Patience::Limited => {
                     let builds_for_us = delivered.is_some() && self.parcel.is_empty();
                     if !builds_for_us {
                         return Waited::TimedOut;
                     }
-                    if let Some(response) = self.stale_fallback() {
+                    if self.policy.fallback.first() == Some(&Fallback::Stale)
+                        && let Some(response) = self.stale_fallback()
+                    {
                         return Waited::Answered(response);
                     }
                     // Its own build is what it would fall back on.
@@ -214,7 +218,7 @@ where
     }
 
     /// Acts on the flight's news as one of its waiters.
-    fn heed(&mut self, news: News, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
@@ -224,25 +228,44 @@ where
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Landed(verdict) => self.accept(verdict, joined),
+            News::Found(entry) => match self.use_of(&entry, seat) {
+                Use::Answer => Waited::Answered(self.hit(&entry)),
+                Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::None => Waited::Again,
+            },
+            News::Landed(verdict) => self.accept(verdict, seat),
         }
     }
 
-    fn accept(&mut self, verdict: Verdict, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
         match verdict {
             Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
-                if !entry.head.fits(&self.asked.headers) {
-                    return self.elsewhere(entry.head.fields());
+                match self.use_of(&entry, seat) {
+                    Use::Answer => Waited::Answered(self.collapsed(&entry)),
+                    Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::None => Waited::Again,
                 }
-                if !entry.may_answer(joined, self.cache.purges()) {
-                    return Waited::Again;
-                }
-                Waited::Answered(self.collapsed(&entry))
             }
             Verdict::Uncacheable => Waited::Free("uncacheable"),
             Verdict::TooLarge => Waited::Free("too-large"),
             Verdict::Failed(failure) => Waited::Answered(self.failed(&failure)),
             Verdict::Abandoned => Waited::Again,
+        }
+    }
+
+    /// What an entry that the flight has come to is to this request.
+    fn use_of(&self, entry: &Entry, seat: &Seat) -> Use {
+        let came_late = self.asked.arrived > entry.lifetime.received;
+        if !entry.head.fits(&self.asked.headers) {
+            Use::Elsewhere
+        } else if !entry.may_answer(seat.joined, self.cache.purges())
+            || came_late && entry.worth(Instant::now()) != Worth::Fresh
+        {
+            // The flight is still there, but not for those who come now.
+            seat.close();
+            Use::None
+        } else {
+            Use::Answer
         }
     }
 
@@ -257,6 +280,11 @@ where
         Waited::Again
     }
 
+    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        self.cache.count().shared_hit();
+        answer::hit(entry, self.asked.wanted(), Instant::now())
+    }
+
     fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
         let now = Instant::now();
         self.cache.count().collapsed();
@@ -266,13 +294,10 @@ where
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
-        match self.stale_fallback() {
-            Some(response) => response,
-            None => {
-                self.cache.count().failed();
-                answer::failed(failure, self.asked.wanted(), self.reason())
-            }
-        }
+        self.stale_fallback().unwrap_or_else(|| {
+            self.cache.count().failed();
+            answer::failed(failure, self.asked.wanted(), self.reason())
+        })
     }
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
@@ -326,12 +351,20 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() {
-            Forward::Stale
-        } else {
-            Forward::Miss
+        match self.stale {
+            Some(_) => Forward::Stale,
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
         }
     }
+}
+
+/// Whether an entry answers a request.
+enum Use {
+    Answer,
+    /// Another variant does.
+    Elsewhere,
+    None,
 }
 
 /// Whether the wait timeout still counts.

@@ -65,19 +65,20 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    pub(crate) fn news(&self) -> News {
-        self.news.borrow().clone()
-    }
-
-    /// Waits until nobody is in the flight, and seals it in that moment.
+    /// Waits until nobody is in the flight, and seals it in that moment. A flight that has landed is
+    /// never empty in this sense: what is still to be done for it is for those who come later.
     ///
     /// # Cancel safety
     ///
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
-        while !self.state().seal_if_empty() {
+        while self.has_landed() || !self.state().seal_if_empty() {
             self.emptied.notified().await;
         }
+    }
+
+    fn has_landed(&self) -> bool {
+        matches!(*self.news.borrow(), News::Landed(_))
     }
 }
 
@@ -92,8 +93,9 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
+    /// Lets nobody else into the flight.
+    pub(crate) fn close(&self) {
+        self.flight.seal();
     }
 
     /// The flight's first news, or at once what it last told.

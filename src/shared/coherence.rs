@@ -64,9 +64,9 @@ impl Coherence {
     }
 
     fn wake_all(&self) {
-        self.watched()
-            .values()
-            .for_each(|sender| drop(sender.send_replace(())));
+        for sender in self.watched().values() {
+            sender.send_replace(());
+        }
     }
 
     pub(super) fn watch(self: &Arc<Self>, resource: Digest) -> Watch {

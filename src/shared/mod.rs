@@ -153,7 +153,8 @@ pub(crate) enum Release<'a> {
 
 /// What is certain of a time to live, whatever the two clocks' drift.
 pub(crate) fn safely(ttl: Duration) -> Duration {
-    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
+    let drift = ttl / 100 + Duration::from_millis(2);
+    ttl.saturating_sub(drift)
 }
 
 /// Whether a lease was still ours.
@@ -315,7 +316,7 @@ impl Shared {
         match self.tier.release(lease, release).await {
             Ok(Held::Ours) => self.works(),
             Ok(Held::Lost) => {
-                tracing::debug!(key = %lease.place.resource, "the lease was lost before its release")
+                tracing::debug!(key = %lease.place.resource, "the lease was lost before its release");
             }
             Err(outage) => self.failed("release", &outage),
         }
@@ -387,7 +388,7 @@ impl Drop for Undo {
         if let Some((shared, lease)) = self.0.take() {
             // Without a runtime the lease's TTL does it.
             drop(task::spawn(async move {
-                shared.release(&lease, Release::Undo).await
+                shared.release(&lease, Release::Undo).await;
             }));
         }
     }

@@ -1,6 +1,8 @@
 //! Integration tests: one binary, real parts.
 
 #[cfg(test)]
+mod disconnect;
+#[cfg(test)]
 mod http_answers;
 #[cfg(test)]
 mod http_support;

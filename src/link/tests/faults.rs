@@ -177,6 +177,19 @@ async fn half_a_reply_is_no_reply() {
 }
 
 #[tokio::test]
+async fn what_breaks_the_protocol_ends_the_connection() {
+    let (link, proxy, _server) = connected().await;
+    proxy.garble_next_reply();
+
+    let error = read(&link).await.unwrap_err();
+
+    assert_eq!(error.kind(), Kind::Lost);
+    becomes(&link, Phase::Connected).await;
+    read(&link).await.unwrap();
+    assert!(proxy.counts().accepted >= 2);
+}
+
+#[tokio::test]
 async fn a_wrong_password_fails_at_once_until_it_is_right() {
     let server = RedisServer::start();
     server.command::<()>(&["ACL", "SETUSER", "app", "on", ">other", "~*", "&*", "+@all"]);

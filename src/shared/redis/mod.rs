@@ -165,7 +165,7 @@ impl RedisTier {
             }
         };
         Ok(match codec::decode(&whole, asked) {
-            Some(Decoded::Entry(entry)) => Value::Entry(Arc::new(entry)),
+            Some(Decoded::Entry(entry)) => Value::Entry(entry),
             Some(Decoded::Variants(fields)) => Value::Variants(fields),
             None => Value::Unusable(Some(label.token)),
         })
@@ -182,10 +182,10 @@ impl RedisTier {
                 value = self.value(claim, &reply).await?;
             }
         }
-        Ok(self.conclude(claim, reply, value))
+        Ok(self.conclude(claim, &reply, value))
     }
 
-    fn conclude(&self, claim: &Claim, reply: Reply, value: Value) -> Claimed {
+    fn conclude(&self, claim: &Claim, reply: &Reply, value: Value) -> Claimed {
         let marker = reply.marker;
         let (stale, fields) = match value {
             Value::Entry(entry) => (Some(entry), None),
@@ -288,7 +288,7 @@ impl RedisTier {
         &self,
         lease: &Lease,
         marker: impl redis::ToRedisArgs,
-        marked: Duration,
+        period: Duration,
         tombstone: Duration,
     ) -> Result<Held, Error> {
         let call = Call::new()
@@ -297,7 +297,7 @@ impl RedisTier {
             .key(self.names.tombstone(&lease.place, &lease.token))
             .arg(lease.token.as_str())
             .arg(marker)
-            .arg(millis(marked))
+            .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
             .arg(names::woken(lease.place.resource));
