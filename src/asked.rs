@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     answer::Wanted,
     http::{conditional, storable},
-    key::{Keyed, Unkeyable},
+    key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
 };
@@ -26,6 +26,14 @@ impl Asked {
         Wanted {
             method: &self.method,
             headers: &self.headers,
+        }
+    }
+
+    /// `key` for requests of this kind: what becomes of a HEAD says nothing of GETs.
+    pub(crate) fn key_in_class(&self, key: &Key) -> Key {
+        match self.method {
+            Method::HEAD => key.in_class(Class::Head),
+            _ => key.clone(),
         }
     }
 }

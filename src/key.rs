@@ -112,6 +112,8 @@ pub(crate) enum Class {
     Head = b'H' as isize,
     /// The one extra build of those whose wait timed out.
     Extra = b'X' as isize,
+    /// The same for HEADs.
+    ExtraHead = b'Y' as isize,
 }
 
 #[derive(Clone, Copy)]

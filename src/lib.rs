@@ -98,7 +98,10 @@ mod time;
 mod token;
 
 pub use self::{
-    cache::{BuildError, BuildErrorKind, Cache, CacheBuilder, PurgeError, Stats},
+    cache::{
+        BuildError, BuildErrorKind, Cache, CacheBuilder, Health, LinkHealth, LinkState, PurgeError,
+        Stats,
+    },
     future::ResponseFuture,
     key::{KeyWriter, Keyed, QueryKey},
     layer::BufferLayer,

@@ -309,7 +309,7 @@ where
             until,
             failure: Arc::clone(&failure),
         };
-        self.cache.local().set_memo(self.key.clone(), memo);
+        self.set_memo(memo);
         let flight = self.pilot.flight();
         flight.seal();
         flight.tell(News::Landed(Verdict::Failed(Arc::clone(&failure))));
@@ -320,9 +320,13 @@ where
 
     fn remember_uncacheable(&self) {
         let until = Instant::now() + self.cache.hit_for_miss();
+        self.set_memo(Memo::HitForMiss { until });
+    }
+
+    fn set_memo(&self, memo: Memo) {
         self.cache
             .local()
-            .set_memo(self.key.clone(), Memo::HitForMiss { until });
+            .set_memo(self.asked.key_in_class(&self.key), memo);
     }
 
     async fn release(mut self, release: Release<'_>) {

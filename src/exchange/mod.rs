@@ -94,7 +94,8 @@ where
 
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
-        if self.cache.local().memo(&self.key, Instant::now()).is_some() {
+        // What a HEAD would build is no entry.
+        if self.asked.method == Method::HEAD || self.memo().is_some() {
             return;
         }
         if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
@@ -110,6 +111,9 @@ where
                 return answered;
             }
             let (mut seat, mut delivery) = match self.join(slot) {
+                Joined::Full if matches!(self.memo(), Some(Memo::HitForMiss { .. })) => {
+                    return Waited::Free("uncacheable");
+                }
                 Joined::Full => return Waited::TimedOut,
                 Joined::Waiter(seat) => (seat, None),
                 Joined::Starter(seat, pilot) => {
@@ -133,18 +137,24 @@ where
         if slot == Slot::Extra {
             return None;
         }
-        match self.cache.local().memo(&self.key, Instant::now())? {
+        match self.memo()? {
             Memo::Failed { failure, .. } => Some(Waited::Answered(self.failed(&failure))),
             // The one who finds no flight probes; the others do not wait for it.
             Memo::HitForMiss { .. } => None,
         }
     }
 
+    fn memo(&self) -> Option<Memo> {
+        self.cache
+            .local()
+            .memo(&self.asked.key_in_class(&self.key), Instant::now())
+    }
+
     fn join(&self, slot: Slot) -> Joined {
         let key = match (slot, &self.asked.method) {
+            (Slot::Extra, &Method::HEAD) => self.key.in_class(Class::ExtraHead),
             (Slot::Extra, _) => self.key.in_class(Class::Extra),
-            (Slot::Build, &Method::HEAD) => self.key.in_class(Class::Head),
-            (Slot::Build, _) => self.key.clone(),
+            (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);

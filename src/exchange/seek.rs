@@ -45,27 +45,32 @@ pub(super) enum Sought {
 
 impl Seek<'_> {
     pub(super) async fn run(self) -> Sought {
-        if self.policy.mode != Mode::Cache {
-            return self.build(None, None);
+        let stores = self.policy.mode == Mode::Cache;
+        if let Some(news) = self.look_again().filter(|_| stores) {
+            return Sought::Found(news);
         }
-        if let Some(entry) = self.look_again() {
-            return found(entry);
-        }
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(self.key, Instant::now()) {
+        let memos = self.asked.key_in_class(self.key);
+        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(&memos, Instant::now()) {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
         match self.cache.shared() {
-            Some(shared) => self.claim(shared).await,
-            None => self.build(None, None),
+            Some(shared) if stores => self.claim(shared).await,
+            _ => self.build(None, None),
         }
     }
 
     /// Another flight may have landed between the request's look and this one's start.
-    fn look_again(&self) -> Option<Arc<Entry>> {
+    fn look_again(&self) -> Option<News> {
+        if self.key == self.resource {
+            if let Some(fields) = self.cache.local().fields(self.resource) {
+                return Some(News::Elsewhere(fields));
+            }
+        }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers)).then_some(entry)
+        (fresh && entry.head.fits(&self.asked.headers))
+            .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
     async fn claim(&self, shared: &Arc<Shared>) -> Sought {

@@ -8,4 +8,5 @@ mod http_answers;
 mod http_support;
 #[cfg(test)]
 mod shared;
+#[cfg(test)]
 mod support;
