@@ -74,6 +74,7 @@ pub(crate) fn admitted(
     let identified = keyed == Keyed::Credentials;
     let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
     if cookies && !identified {
+        policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
     match (
@@ -85,7 +86,10 @@ pub(crate) fn admitted(
             Ok(storable::Authorization::Keyed)
         }
         (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
-        (true, Authorization::Bypass) => Err(Outcome::bypass("authorization")),
+        (true, Authorization::Bypass) => {
+            policy.tell_of_bypass("authorization");
+            Err(Outcome::bypass("authorization"))
+        }
     }
 }
 

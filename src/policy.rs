@@ -1,6 +1,10 @@
 //! One route's policy: what its layer decides by.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
@@ -29,6 +33,8 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    /// Whether it has been said that requests with credentials bypass.
+    pub(crate) told: Arc<Once>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -55,6 +61,7 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            told: Arc::new(Once::new()),
         }
     }
 }
@@ -80,6 +87,17 @@ impl Policy {
         self.ranges == Ranges::Pass
             && request.method == Method::GET
             && request.headers.contains_key(header::RANGE)
+    }
+
+    /// Says, once for each layer, that requests with credentials are not cached.
+    pub(crate) fn tell_of_bypass(&self, credentials: &'static str) {
+        self.told.call_once(|| {
+            tracing::warn!(
+                layer = self.name.as_deref(),
+                credentials,
+                "requests with credentials bypass this layer: key them, or allow it to ignore them"
+            );
+        });
     }
 
     /// Takes the cookies that are not in the key off a request that is going to be built.
