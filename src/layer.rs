@@ -8,7 +8,7 @@ use tower_layer::Layer;
 use crate::{
     cache::Cache,
     key::{KeyWriter, Keyed, Own, QueryKey},
-    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy},
+    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy, Ranges},
     service::BufferService,
 };
 
@@ -135,6 +135,13 @@ impl BufferLayer {
         F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
     {
         self.with(|policy| policy.cache_if = Some(Arc::new(predicate)))
+    }
+
+    /// Lets a range request on a cold key build the whole response: it is stored, and the request
+    /// gets its part as soon as the whole is there at once, else the whole. Default: it passes to the
+    /// inner service as it is, and its response is neither stored nor shared.
+    pub fn fill_on_range(self) -> Self {
+        self.with(|policy| policy.ranges = Ranges::Fill)
     }
 
     /// The largest body that is stored or shared, in bytes. Default: 4 MiB. Larger ones reach the

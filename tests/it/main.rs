@@ -4,6 +4,10 @@
 #[cfg(test)]
 mod disconnect;
 #[cfg(test)]
+mod http_answers;
+#[cfg(test)]
+mod http_support;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod support;
