@@ -1,1 +1,52 @@
-//! Supervised connections to Redis.
+//! The link to Redis: one supervised connection that fails fast, heals by itself and never panics.
+//!
+//! ```text
+//!  callers --query/invoke--> Link --admit?--> MultiplexedConnection --> Redis
+//!                             | state.rs          ^ replaced after 3 timeouts in a row,
+//!                             v                   | a lost or garbled stream, READONLY
+//!                        supervisor: one task, jittered back-off, a fresh client each time
+//! ```
+//!
+//! The client's own reconnecting manager keeps a frozen socket for ever and lets commands wait while it reconnects;
+//! hence this one.
+
+mod backoff;
+mod connect;
+mod error;
+mod health;
+#[expect(clippy::module_inception, reason = "the type that the folder is about")]
+mod link;
+mod logs;
+mod script;
+mod state;
+mod subscription;
+mod supervisor;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub(crate) use self::{
+    error::{Error, Kind},
+    health::{Failures, Health},
+    link::Link,
+    script::{Call, Script},
+    state::Phase,
+    subscription::{Listener, Signal, Subscription},
+};
+
+/// So many commands may be in flight on one link; more are turned away at once.
+const QUEUE: usize = 1024;
+
+/// How long a link tries.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// For resolving, connecting and logging in.
+    pub(crate) connect_timeout: Duration,
+    /// For a command, from the call to the reply.
+    pub(crate) command_timeout: Duration,
+    /// What logs and health call the link: "commands", "fills".
+    pub(crate) name: &'static str,
+}

@@ -1,1 +1,13 @@
 //! Scaffolding that the tests share.
+#![allow(
+    clippy::allow_attributes,
+    dead_code,
+    missing_debug_implementations,
+    unreachable_pub,
+    reason = "each test crate uses its own part of the scaffolding"
+)]
+
+#[cfg(feature = "redis")]
+pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
