@@ -1,5 +1,9 @@
 //! Integration tests: one binary, real parts.
 
 mod lock_exclusive;
+mod lock_extend;
 mod lock_ground;
+mod lock_multi;
+mod lock_shared;
+mod lock_token;
 mod support;
