@@ -150,8 +150,13 @@ impl Builder {
             return Err(Fault::NamespaceEmpty.into());
         }
         limits::whole_millis(self.ttl)?;
-        if !matches!(self.naming, Naming::Custom(_)) {
-            self.naming.key(&self.namespace, b"")?;
+        match self.naming {
+            Naming::OneSlot if self.namespace.contains(['{', '}']) => {
+                return Err(Fault::Braces.into());
+            }
+            // What a function of one's own makes of a name is seen when it is called.
+            Naming::Custom(_) => {}
+            Naming::Digest | Naming::OneSlot => drop(self.naming.key(&self.namespace, b"")?),
         }
         match self.backend {
             Choice::Memory => Ok(None),

@@ -53,6 +53,7 @@ struct Line {
 /// What the head has and hands on.
 #[derive(Debug)]
 struct Baton {
+    /// One for each key, from the first attempt on that failed.
     watches: Vec<Box<dyn Watch>>,
     due: Due,
     /// When the lock ends if nobody extends it.
@@ -86,12 +87,8 @@ enum Post {
 }
 
 impl Lines {
-    pub(super) fn is_occupied(&self, key: &LineKey) -> bool {
-        with(&self.table, |table| table.contains_key(key))
-    }
-
-    /// Joins the line, as its head if nobody waits; then `watch` is called for each key.
-    pub(super) fn join(&self, key: LineKey, watch: impl Fn(&Key) -> Box<dyn Watch>) -> Place {
+    /// Joins the line; if nobody waits, as its head, whose first attempt is due then.
+    pub(super) fn join(&self, key: LineKey, due: Due) -> Place {
         let (id, ahead, behind) = with(&self.table, |table| match table.entry(key.clone()) {
             hash_map::Entry::Vacant(line) => {
                 line.insert(Line::default());
@@ -109,8 +106,8 @@ impl Lines {
         let post = match behind {
             Some(receiver) => Post::Behind(receiver),
             None => Post::Head(Baton {
-                watches: key.0.iter().map(watch).collect(),
-                due: Due::Later,
+                watches: Vec::new(),
+                due,
                 free_at: None,
                 refusal: None,
             }),
@@ -128,11 +125,15 @@ impl Lines {
 
 impl Place {
     /// Returns when it is time for an attempt, or with the reason why this lock cannot be watched.
+    /// The first head that has to listen calls `watch` for each key.
     ///
     /// # Cancel safety
     ///
     /// Nothing that was heard is lost.
-    pub(super) async fn turn(&mut self) -> Result<(), Error> {
+    pub(super) async fn turn(
+        &mut self,
+        watch: impl Fn(&Key) -> Box<dyn Watch>,
+    ) -> Result<(), Error> {
         let pause = backoff(self.tried.saturating_add(1), POLL.0, POLL.1);
         let poll_at = Instant::now() + jittered(pause);
         loop {
@@ -154,6 +155,9 @@ impl Place {
                     }
                     if baton.due == Due::Now {
                         return Ok(());
+                    }
+                    if baton.watches.is_empty() {
+                        baton.watches = self.key.0.iter().map(&watch).collect();
                     }
                     baton.listen(poll_at).await;
                 }

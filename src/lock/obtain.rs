@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
     acquire::Attempt,
-    backend::{Busy, Claim, Grant, Mode, Obstacle, Queueing, Terms},
+    backend::{Busy, Claim, Grant, Key, Mode, Obstacle, Queueing, Terms},
     error::{Error, ErrorKind, Operation},
     guard::Guard,
     inflight::InFlight,
@@ -66,23 +66,22 @@ async fn poll(plan: &Plan, retry: &Retry) -> Result<Attempt, Error> {
 
 async fn listen(plan: &Plan) -> Result<Attempt, Error> {
     let mut wait = Wait::start(plan)?;
-    // Whoever finds a line stands behind it. A token of one's own may hold the lock already, which
-    // only an attempt can tell.
-    if plan.token.is_some() || !plan.shared.lines.is_occupied(&wait.line()) {
+    let mut due = Due::Now;
+    // A token of one's own may hold the lock already, which only an attempt can tell; everyone else
+    // stands behind those who wait.
+    if plan.token.is_some() {
         if let Some(done) = wait.attempt().await? {
             return Ok(done);
         }
+        due = Due::Later;
     }
-    let backend = &plan.shared.backend;
-    let mut place = plan
-        .shared
-        .lines
-        .join(wait.line(), |key| backend.watch(key, plan.mode.family()));
+    let watch = |key: &Key| plan.shared.backend.watch(key, plan.mode.family());
+    let mut place = plan.shared.lines.join(wait.line(), due);
     loop {
         tokio::select! {
             biased;
             () = plan.shared.closed() => return Err(closed(plan)),
-            turn = place.turn() => turn.map_err(|error| wait.failed(error.during(Operation::Watch)))?,
+            turn = place.turn(watch) => turn.map_err(|error| wait.failed(error.during(Operation::Watch)))?,
             () = until(plan.deadline) => return wait.given_up(End::Deadline),
         }
         match wait.attempt().await? {

@@ -3,7 +3,11 @@
 mod lock_exclusive;
 mod lock_extend;
 mod lock_ground;
+mod lock_input;
 mod lock_multi;
 mod lock_shared;
 mod lock_token;
+mod lock_wait;
+#[cfg(feature = "redis")]
+mod lock_wire;
 mod support;
