@@ -6,7 +6,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    backend::{Busy, Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released, Remaining, Removed, Ttl},
+    backend::{
+        Busy, Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released, Remaining, Removed,
+        Ttl,
+    },
     error::{Error, ErrorKind, Operation},
     guard::{Guard, OnDrop},
     limits::{self, Fault},
@@ -201,7 +204,9 @@ impl Acquire {
 
     /// The keys, or nothing if a name is out of its limits.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.keys.iter().flat_map(|keys| keys.iter().map(Key::as_str))
+        self.keys
+            .iter()
+            .flat_map(|keys| keys.iter().map(Key::as_str))
     }
 
     /// Makes one attempt, and tells if someone else holds the lock.
@@ -389,14 +394,14 @@ impl Acquire {
 
     fn valid<T>(&self, operation: Operation, checked: Result<T, Error>) -> Result<T, Error> {
         let waited = self.wait.map_or(Ok(Duration::ZERO), limits::wait);
-        waited.map_err(Error::from).and(checked).map_err(|error| error.during(operation))
+        waited
+            .map_err(Error::from)
+            .and(checked)
+            .map_err(|error| error.during(operation))
     }
 
     /// Lets a call that does not wait for the lock take no longer than the request would wait.
-    async fn within<T>(
-        &self,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+    async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match self.wait {
             Some(wait) if !wait.is_zero() => tokio::time::timeout(wait, call)
                 .await
@@ -406,6 +411,7 @@ impl Acquire {
     }
 
     fn failed(&self, operation: Operation, key: &Key, error: Error) -> Error {
-        self.shared.failed(operation, key, self.token.as_ref(), error)
+        self.shared
+            .failed(operation, key, self.token.as_ref(), error)
     }
 }

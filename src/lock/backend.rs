@@ -9,7 +9,9 @@ use std::{fmt, future::Future, pin::Pin};
 use super::error::Error;
 pub use super::{
     answer::{Busy, Grant, Obstacle, Released, Remaining, Removed},
-    claim::{Claim, Extension, Family, Fencing, Holder, Holding, Mode, Queueing, Reentry, Terms, Ttl},
+    claim::{
+        Claim, Extension, Family, Fencing, Holder, Holding, Mode, Queueing, Reentry, Terms, Ttl,
+    },
     key::Key,
 };
 
@@ -30,7 +32,11 @@ pub trait Lock: Send + Sync + fmt::Debug {
     ///
     /// An attempt that finds itself as the holder was granted before. An attempt that was
     /// [withdrawn](Self::withdraw) is never granted again.
-    fn acquire<'a>(&'a self, claim: &'a Claim, terms: &'a Terms) -> BoxFuture<'a, Result<Grant, Error>>;
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Grant, Error>>;
 
     /// Gives the lock back if `holder` holds it, all keys or none, and tells the watchers.
     fn release<'a>(&'a self, holder: &'a Holding) -> BoxFuture<'a, Result<Released, Error>>;
@@ -51,7 +57,11 @@ pub trait Lock: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, Result<Vec<Holder>, Error>>;
 
     /// Removes every holder of one key and tells the watchers; whether there was one.
-    fn force_release<'a>(&'a self, key: &'a Key, family: Family) -> BoxFuture<'a, Result<Removed, Error>>;
+    fn force_release<'a>(
+        &'a self,
+        key: &'a Key,
+        family: Family,
+    ) -> BoxFuture<'a, Result<Removed, Error>>;
 
     /// Takes back an attempt whose outcome is unknown: removes it if it was granted, forgets that
     /// it waits, and leaves a tombstone so that it cannot be granted later.

@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+#[cfg(feature = "redis")]
+use super::redis::{RedisLock, Topology};
 use super::{
     backend::Lock,
     error::{Error, Operation},
@@ -9,8 +11,6 @@ use super::{
     limits::{self, Fault},
     manager::LockManager,
 };
-#[cfg(feature = "redis")]
-use super::redis::{RedisLock, Topology};
 
 /// The default time to live.
 const TTL: Duration = Duration::from_secs(60);
@@ -141,7 +141,9 @@ impl Builder {
     /// A setting is out of its limits, or two backends were given; the error names it.
     pub fn build(self) -> Result<LockManager, Error> {
         let (namespace, naming, ttl) = (self.namespace.clone(), self.naming.clone(), self.ttl);
-        let backend = self.check().map_err(|error| error.during(Operation::Build))?;
+        let backend = self
+            .check()
+            .map_err(|error| error.during(Operation::Build))?;
         Ok(LockManager::new(backend, namespace, naming, ttl))
     }
 

@@ -328,13 +328,18 @@ mod tests {
     fn display_shows_one_level_and_the_key_and_keeps_the_cause_as_source() {
         let key = Key::new("buffer:lock:00".to_owned()).unwrap();
 
-        let error = Error::unavailable("no route").during(Operation::Release).on(&key);
+        let error = Error::unavailable("no route")
+            .during(Operation::Release)
+            .on(&key);
 
         assert_eq!(
             error.to_string(),
             "release of lock buffer:lock:00 failed: the backend cannot be reached"
         );
-        assert_eq!(error::Error::source(&error).unwrap().to_string(), "no route");
+        assert_eq!(
+            error::Error::source(&error).unwrap().to_string(),
+            "no route"
+        );
     }
 
     #[test]

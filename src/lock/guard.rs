@@ -175,7 +175,8 @@ impl Guard {
     /// [`ErrorKind::NotHeld`] if the lock is not held any more (all names or none are extended);
     /// `ttl` is out of its limits, or the backend failed.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        self.replace(limits::whole_millis(ttl).map(Ttl::Millis)).await
+        self.replace(limits::whole_millis(ttl).map(Ttl::Millis))
+            .await
     }
 
     /// As [`extend`](Self::extend), trying again by `retry` when the backend fails; a lock that is
@@ -248,7 +249,8 @@ impl Guard {
         let replaced = async {
             let ttl = ttl?;
             let sent = Instant::now();
-            self.held.extended(self.send(&Extension::Replace(ttl)).await?)?;
+            self.held
+                .extended(self.send(&Extension::Replace(ttl)).await?)?;
             self.held.stand(Standing::from(ttl, sent));
             Ok(())
         };

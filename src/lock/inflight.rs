@@ -41,7 +41,9 @@ impl Drop for InFlight {
             return;
         };
         if task::spawn(withdraw(backend, claim)).is_none() {
-            tracing::debug!("no runtime is left to take back an attempt to lock; its time to live ends it");
+            tracing::debug!(
+                "no runtime is left to take back an attempt to lock; its time to live ends it"
+            );
         }
     }
 }

@@ -142,7 +142,9 @@ mod tests {
 
     #[test]
     fn a_plain_key_is_the_namespace_and_the_md5_digest_of_the_name() {
-        let key = Naming::Digest.key(DEFAULT_NAMESPACE, b"nightly-report").unwrap();
+        let key = Naming::Digest
+            .key(DEFAULT_NAMESPACE, b"nightly-report")
+            .unwrap();
 
         assert_eq!(key.as_str(), "buffer:lock:c38a6c3afb95f1be3791bd1270b31743");
         assert_eq!(digest(b"abc"), "900150983cd24fb0d6963f7d28e17f72");
@@ -160,7 +162,10 @@ mod tests {
     #[test]
     fn slots_are_those_of_a_cluster() {
         assert_eq!(key("123456789").slot(), 0x31C3 % 16_384);
-        assert_eq!(key("{user1000}.following").slot(), key("{user1000}.followers").slot());
+        assert_eq!(
+            key("{user1000}.following").slot(),
+            key("{user1000}.followers").slot()
+        );
         assert_eq!(key("foo").slot(), 12_182);
     }
 

@@ -141,13 +141,19 @@ mod tests {
 
     #[test]
     fn validity_is_the_ttl_less_one_percent_and_two_milliseconds() {
-        assert_eq!(validity(Duration::from_secs(10)), Duration::from_millis(9_898));
+        assert_eq!(
+            validity(Duration::from_secs(10)),
+            Duration::from_millis(9_898)
+        );
         assert_eq!(validity(Duration::from_millis(1)), Duration::ZERO);
     }
 
     #[test]
     fn a_renewal_must_come_before_the_end_of_the_validity() {
         assert_eq!(renewal(Duration::from_secs(3)), Ok(Duration::from_secs(1)));
-        assert_eq!(renewal(Duration::from_millis(3)), Err(Fault::TtlTooShortToRenew));
+        assert_eq!(
+            renewal(Duration::from_millis(3)),
+            Err(Fault::TtlTooShortToRenew)
+        );
     }
 }

@@ -177,11 +177,7 @@ impl LockManager {
         &self.shared.namespace
     }
 
-    fn request<N: AsRef<[u8]>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-        mode: Mode,
-    ) -> Acquire {
+    fn request<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>, mode: Mode) -> Acquire {
         Acquire::new(Arc::clone(&self.shared), self.shared.keys(names), mode)
     }
 }

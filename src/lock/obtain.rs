@@ -208,7 +208,11 @@ async fn attempt(
     };
     match answer {
         Ok(Grant::Granted { fence }) => {
-            if terms.ttl.duration().is_some_and(|ttl| sent.elapsed() >= ttl) {
+            if terms
+                .ttl
+                .duration()
+                .is_some_and(|ttl| sent.elapsed() >= ttl)
+            {
                 return Err(Error::new(ErrorKind::TooLate));
             }
             let guard = Guard::new(plan, claim, terms.ttl, sent, fence);

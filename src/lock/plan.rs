@@ -119,7 +119,8 @@ impl Plan {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
     }
 }
 

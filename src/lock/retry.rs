@@ -144,9 +144,16 @@ mod tests {
 
     #[test]
     fn exponential_pauses_stay_within_their_bounds_and_grow() {
-        let pauses: Vec<_> = Retry::exponential(10 * MS, 80 * MS).pauses().take(40).collect();
+        let pauses: Vec<_> = Retry::exponential(10 * MS, 80 * MS)
+            .pauses()
+            .take(40)
+            .collect();
 
-        assert!(pauses.iter().all(|pause| *pause >= 10 * MS && *pause <= 80 * MS));
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| *pause >= 10 * MS && *pause <= 80 * MS)
+        );
         assert!(pauses[10] >= 64 * MS);
     }
 

@@ -50,13 +50,13 @@ pub(super) async fn run<F: Future>(
 
 /// Awaits `work` and catches its panic, which is thrown again after the release.
 async fn caught<F: Future>(mut work: Pin<&mut F>) -> Caught<F::Output> {
-    poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+    poll_fn(
+        |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
             Err(panic) => Poll::Ready(Err(panic)),
-        }
-    })
+        },
+    )
     .await
 }
 

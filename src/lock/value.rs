@@ -146,6 +146,8 @@ mod tests {
         assert!(Proof::of_token(&token).matches(&value));
         assert!(!Proof::of_token(&token).matches(b"foobar"));
         assert!(Proof::of_value(value).matches(&encode(&token, "a", b"bar")));
-        assert!(!Proof::of_value(encode(&token, "b", b"bar")).matches(&encode(&token, "a", b"bar")));
+        assert!(
+            !Proof::of_value(encode(&token, "b", b"bar")).matches(&encode(&token, "a", b"bar"))
+        );
     }
 }

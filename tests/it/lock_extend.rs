@@ -12,7 +12,13 @@ use crate::lock_ground::{Fault, MINUTE, SHORT, eventually, ms, on_both, take};
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn left(guard: &Guard) -> Duration {
-    guard.remaining().await.unwrap().unwrap().duration().unwrap()
+    guard
+        .remaining()
+        .await
+        .unwrap()
+        .unwrap()
+        .duration()
+        .unwrap()
 }
 
 on_both! {

@@ -46,7 +46,10 @@ async fn an_overlong_name_is_refused_by_every_call() {
     let lock = ground.locks.lock(vec![b'x'; MAX_NAME + 1]);
 
     assert_eq!(refusal(&lock).await, ErrorKind::InvalidInput);
-    assert_eq!(lock.is_held().await.unwrap_err().operation(), Some(Operation::Inspect));
+    assert_eq!(
+        lock.is_held().await.unwrap_err().operation(),
+        Some(Operation::Inspect)
+    );
     assert_eq!(
         lock.force_release().await.unwrap_err().to_string(),
         "force release failed: a name must not exceed 8192 bytes"
@@ -85,10 +88,26 @@ fn a_manager_on_redis_refuses_bad_urls_and_timeouts_and_does_not_connect() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("URL"));
     assert!(std::error::Error::source(&error).is_some());
-    assert!(kind(builder().ttl(ms(250))).to_string().contains("command timeout"));
-    assert!(kind(builder().command_timeout(Duration::ZERO)).to_string().contains("timeouts"));
-    assert!(kind(builder().connect_timeout(Duration::ZERO)).to_string().contains("timeouts"));
-    assert!(kind(builder().redis("redis://127.0.0.1:2/")).to_string().contains("backend"));
+    assert!(
+        kind(builder().ttl(ms(250)))
+            .to_string()
+            .contains("command timeout")
+    );
+    assert!(
+        kind(builder().command_timeout(Duration::ZERO))
+            .to_string()
+            .contains("timeouts")
+    );
+    assert!(
+        kind(builder().connect_timeout(Duration::ZERO))
+            .to_string()
+            .contains("timeouts")
+    );
+    assert!(
+        kind(builder().redis("redis://127.0.0.1:2/"))
+            .to_string()
+            .contains("backend")
+    );
     let locks = builder().build().unwrap();
     assert!(locks.is_shared());
 }
@@ -96,9 +115,8 @@ fn a_manager_on_redis_refuses_bad_urls_and_timeouts_and_does_not_connect() {
 #[tokio::test]
 async fn a_key_function_of_ones_own_names_the_keys() {
     let ground = Ground::in_memory();
-    let naming = Naming::custom(|namespace, name| {
-        format!("{namespace}{}", String::from_utf8_lossy(name))
-    });
+    let naming =
+        Naming::custom(|namespace, name| format!("{namespace}{}", String::from_utf8_lossy(name)));
     let locks = ground.manager(|builder| builder.namespace("rr:lock:").naming(naming));
 
     let guard = take(&locks.lock("resource")).await;
@@ -110,7 +128,10 @@ async fn a_key_function_of_ones_own_names_the_keys() {
 
 #[tokio::test]
 async fn keys_of_one_slot_have_the_namespace_as_their_hash_tag() {
-    let locks = LockManager::builder().naming(Naming::OneSlot).build().unwrap();
+    let locks = LockManager::builder()
+        .naming(Naming::OneSlot)
+        .build()
+        .unwrap();
 
     let guard = take(&locks.lock("nightly-report")).await;
 
@@ -123,12 +144,27 @@ async fn keys_of_one_slot_have_the_namespace_as_their_hash_tag() {
 #[tokio::test]
 async fn errors_tell_neither_the_name_nor_the_token() {
     let ground = Ground::in_memory();
-    let _held = take(&ground.locks.lock("secret-name").token("secret-token").ttl(MINUTE)).await;
+    let _held = take(
+        &ground
+            .locks
+            .lock("secret-name")
+            .token("secret-token")
+            .ttl(MINUTE),
+    )
+    .await;
 
-    let error = ground.elsewhere.lock("secret-name").acquire().await.unwrap_err();
+    let error = ground
+        .elsewhere
+        .lock("secret-name")
+        .acquire()
+        .await
+        .unwrap_err();
 
     for text in [error.to_string(), format!("{error:?}")] {
-        assert!(text.contains("buffer:lock:") && !text.contains("secret"), "{text}");
+        assert!(
+            text.contains("buffer:lock:") && !text.contains("secret"),
+            "{text}"
+        );
     }
 }
 

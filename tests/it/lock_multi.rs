@@ -172,7 +172,11 @@ async fn a_key_of_another_type_is_an_error_and_none_is_set() {
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert_eq!(error.code(), Some("WRONGTYPE"));
     assert_eq!(error.key(), Some(keys[0].as_str()));
-    assert!(error.to_string().starts_with("acquire of lock buffer:lock:"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("acquire of lock buffer:lock:")
+    );
     assert_eq!(server.command::<u64>(&["EXISTS", &keys[0]]), 0);
 }
 

@@ -4,6 +4,7 @@ mod lock_exclusive;
 mod lock_extend;
 mod lock_ground;
 mod lock_input;
+mod lock_model;
 mod lock_multi;
 mod lock_shared;
 mod lock_token;

@@ -99,7 +99,8 @@ impl Book {
             return self.extend_member(now, holder, &change);
         }
         let values: Vec<_> = self.values(now, holder.keys());
-        let held = |value: &Option<Bytes>| value.as_ref().is_some_and(|value| holder.matches(value));
+        let held =
+            |value: &Option<Bytes>| value.as_ref().is_some_and(|value| holder.matches(value));
         if !values.iter().all(held) {
             return None;
         }
@@ -124,7 +125,10 @@ impl Book {
                 room.holders(now)
             });
         }
-        let entry = self.exclusive.get(key).filter(|entry| entry.ends.is_after(now));
+        let entry = self
+            .exclusive
+            .get(key)
+            .filter(|entry| entry.ends.is_after(now));
         entry
             .map(|entry| Holder::from_value(entry.value.clone(), remaining(entry.ends, now)))
             .into_iter()
@@ -279,7 +283,9 @@ impl Book {
     }
 
     fn live(&self, now: Instant, key: &Key) -> Option<&Entry> {
-        self.exclusive.get(key).filter(|entry| entry.ends.is_after(now))
+        self.exclusive
+            .get(key)
+            .filter(|entry| entry.ends.is_after(now))
     }
 
     fn values(&self, now: Instant, keys: &[Key]) -> Vec<Option<Bytes>> {
@@ -296,7 +302,11 @@ impl Book {
 
     fn forget_empty_room(&mut self, now: Instant, keys: &[Key]) {
         for key in keys {
-            if self.rooms.get_mut(key).is_some_and(|room| !room.expire(now)) {
+            if self
+                .rooms
+                .get_mut(key)
+                .is_some_and(|room| !room.expire(now))
+            {
                 self.rooms.remove(key);
             }
         }

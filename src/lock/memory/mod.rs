@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use self::{book::Book, signals::Signals};
 use super::{
     backend::{
-        BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released, Remaining,
-        Removed, Terms, Watch,
+        BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released,
+        Remaining, Removed, Terms, Watch,
     },
     error::Error,
 };
@@ -49,7 +49,11 @@ impl Lock for MemoryLock {
         false
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim, terms: &'a Terms) -> BoxFuture<'a, Result<Grant, Error>> {
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Grant, Error>> {
         Box::pin(async move { Ok(self.decide(|book, now| book.acquire(now, claim, terms))) })
     }
 

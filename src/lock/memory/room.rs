@@ -70,7 +70,11 @@ impl Room {
     pub(super) fn release(&mut self, holder: &Holding) -> Released {
         let token = holder.token().as_bytes();
         let Some(member) = self.members.get(token) else {
-            return if self.members.values().any(|member| member.mode == Mode::Write) {
+            return if self
+                .members
+                .values()
+                .any(|member| member.mode == Mode::Write)
+            {
                 Released::HeldByAnother
             } else {
                 Released::Expired
@@ -107,8 +111,13 @@ impl Room {
         let holder = |(token, member): (&Bytes, &Member)| {
             let attempt = Bytes::copy_from_slice(member.attempt.as_bytes());
             let token = crate::lock::Token::new(token);
-            Holder::new(member.mode, token, Some(attempt), remaining(member.ends, now))
-                .with_metadata(member.metadata.clone())
+            Holder::new(
+                member.mode,
+                token,
+                Some(attempt),
+                remaining(member.ends, now),
+            )
+            .with_metadata(member.metadata.clone())
         };
         self.members.iter().map(holder).collect()
     }
@@ -142,7 +151,10 @@ impl Room {
 
     fn obstacle(&self, now: Instant, claim: &Claim) -> Option<Busy> {
         let own = self.members.get(claim.token().as_bytes());
-        let writer = self.members.values().find(|member| member.mode == Mode::Write);
+        let writer = self
+            .members
+            .values()
+            .find(|member| member.mode == Mode::Write);
         let in_the_way = |obstacle, ends| Busy::new(obstacle, Some(remaining(ends, now)));
         if let Some(writer) = writer {
             return Some(in_the_way(Obstacle::Holder, writer.ends));

@@ -23,8 +23,8 @@ use redis::{Client, FromRedisValue};
 use self::{calls::channel, watch::RedisWatch};
 use super::{
     backend::{
-        BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released, Remaining,
-        Removed, Terms, Watch,
+        BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released,
+        Remaining, Removed, Terms, Watch,
     },
     error::{Error, ErrorKind},
 };
@@ -113,7 +113,11 @@ impl Lock for RedisLock {
         true
     }
 
-    fn acquire<'a>(&'a self, claim: &'a Claim, terms: &'a Terms) -> BoxFuture<'a, Result<Grant, Error>> {
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Grant, Error>> {
         Box::pin(async move {
             self.check_slots(claim.keys())?;
             let (script, call) = calls::acquire(claim, terms);
