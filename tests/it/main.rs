@@ -2,6 +2,8 @@
 
 mod lock_exclusive;
 mod lock_extend;
+#[cfg(feature = "redis")]
+mod lock_faults;
 mod lock_ground;
 mod lock_input;
 mod lock_model;
