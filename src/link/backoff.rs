@@ -16,12 +16,8 @@ pub(super) fn pause(failures: u32, unit: f64) -> Duration {
     let ceiling = FIRST
         .saturating_mul(2_u32.saturating_pow(failures))
         .min(LONGEST);
-    let floor = if failures == 0 {
-        Duration::ZERO
-    } else {
-        ceiling / 2
-    };
-    floor + (ceiling - floor).mul_f64(unit.clamp(0.0, 1.0))
+    let fixed = if failures == 0 { 0.0 } else { 0.5 };
+    ceiling.mul_f64(fixed + (1.0 - fixed) * unit.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

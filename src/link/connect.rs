@@ -54,7 +54,7 @@ impl Connector {
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let connecting = Box::pin(client.get_multiplexed_async_connection_with_config(&config));
         let mut connection = self.in_time(connecting).await?;
         let ping = redis::cmd("PING");
         timeout(
@@ -70,7 +70,7 @@ impl Connector {
     /// A connection for subscriptions.
     pub(super) async fn subscription(&self) -> Result<PubSub, Error> {
         let client = self.client()?;
-        self.in_time(client.get_async_pubsub()).await
+        self.in_time(Box::pin(client.get_async_pubsub())).await
     }
 
     fn client(&self) -> Result<Client, Error> {

@@ -108,6 +108,16 @@ impl Link {
         }
     }
 
+    /// Returns once the link is in `phase`.
+    #[cfg(test)]
+    pub(super) async fn becomes(&self, phase: Phase) {
+        self.core
+            .watch()
+            .wait_for(|shared| shared.machine.phase() == phase)
+            .await
+            .expect("the link holds the sender");
+    }
+
     fn usual_deadline(&self) -> Instant {
         Instant::now() + self.core.settings.command_timeout
     }
@@ -159,12 +169,7 @@ impl Core {
         }
     }
 
-    pub(super) fn connection_of(&self, epoch: Epoch) -> Option<MultiplexedConnection> {
-        let (connection, current) = self.ready()?;
-        (current == epoch).then_some(connection)
-    }
-
-    fn ready(&self) -> Option<(MultiplexedConnection, Epoch)> {
+    pub(super) fn ready(&self) -> Option<(MultiplexedConnection, Epoch)> {
         let shared = self.shared.borrow();
         let epoch = shared.machine.ready()?;
         Some((shared.connection.clone()?, epoch))

@@ -11,6 +11,7 @@
 //! hence this one.
 
 mod backoff;
+mod breaker;
 mod connect;
 mod error;
 mod health;
@@ -29,6 +30,7 @@ mod tests;
 use std::time::Duration;
 
 pub(crate) use self::{
+    breaker::{Breaker, Permit, Standing},
     error::{Error, Kind},
     health::{Failures, Health},
     link::Link,

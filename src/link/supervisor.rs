@@ -1,6 +1,9 @@
 //! The one background task of a link: connects, reconnects, and pings when in doubt.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use tokio::{
     runtime::Handle,
@@ -11,8 +14,11 @@ use tokio::{
 use super::{
     error::Error,
     link::{Core, Shared},
-    state::{Epoch, Step, Term},
+    state::{Step, Term},
 };
+
+/// An idle connection is pinged so often, so that no request is the first to learn that it is gone.
+const HEARTBEAT: Duration = Duration::from_secs(3);
 
 /// Starts the supervisor of `term` on the caller's runtime.
 pub(super) fn start(core: &Arc<Core>, term: Term) {
@@ -59,8 +65,12 @@ async fn supervise(post: Post, mut changes: watch::Receiver<Shared>) {
         match step {
             Step::Retire => return,
             Step::Rest => {
-                if changes.changed().await.is_err() {
+                let change = timeout(HEARTBEAT, changes.changed()).await;
+                let Some(core) = post.core.upgrade() else {
                     return;
+                };
+                if change.is_err() {
+                    ping(&core).await;
                 }
             }
             Step::Connect { after } => {
@@ -70,11 +80,11 @@ async fn supervise(post: Post, mut changes: watch::Receiver<Shared>) {
                 };
                 connect(&core, post.term).await;
             }
-            Step::Ping(epoch) => {
+            Step::Ping => {
                 let Some(core) = post.core.upgrade() else {
                     return;
                 };
-                ping(&core, epoch).await;
+                ping(&core).await;
             }
         }
     }
@@ -91,8 +101,8 @@ async fn connect(core: &Core, term: Term) {
     }
 }
 
-async fn ping(core: &Core, epoch: Epoch) {
-    let Some(mut connection) = core.connection_of(epoch) else {
+async fn ping(core: &Core) {
+    let Some((mut connection, epoch)) = core.ready() else {
         return;
     };
     let ping = redis::cmd("PING");

@@ -1,6 +1,7 @@
 //! The integration tests' scaffolding, for the tests of what is private to the crate.
 #![allow(
     clippy::allow_attributes,
+    clippy::unwrap_in_result,
     dead_code,
     missing_debug_implementations,
     unreachable_pub,

@@ -94,7 +94,7 @@ impl fmt::Display for Busy {
             Obstacle::WaitingWriter => "a writer is waiting for it",
         })?;
         if let Some(Remaining::Millis(millis)) = self.remaining {
-            write!(f, " for another {:?}", Duration::from_millis(millis))?;
+            write!(f, " for another {millis} ms")?;
         }
         match self.end {
             End::Refused => Ok(()),

@@ -42,7 +42,7 @@ enum Choice {
     Memory,
     Given(Arc<dyn Lock>),
     #[cfg(feature = "redis")]
-    Redis(::redis::Client),
+    Redis(Box<::redis::Client>),
     Failed(Error),
 }
 
@@ -110,7 +110,7 @@ impl Builder {
     /// Keeps the locks on the Redis that `client` connects to.
     #[cfg(feature = "redis")]
     pub fn redis_client(self, client: ::redis::Client) -> Self {
-        self.choose(Choice::Redis(client))
+        self.choose(Choice::Redis(Box::new(client)))
     }
 
     /// How long connecting to Redis may take; 250 ms by default.
@@ -164,7 +164,7 @@ impl Builder {
             Choice::Memory => Ok(None),
             Choice::Given(backend) => Ok(Some(backend)),
             #[cfg(feature = "redis")]
-            Choice::Redis(client) => Ok(Some(self.redis.open(client, self.ttl)?)),
+            Choice::Redis(client) => Ok(Some(self.redis.open(*client, self.ttl)?)),
             Choice::Failed(error) => Err(error),
         }
     }

@@ -308,7 +308,7 @@ impl Holder {
     }
 
     /// An exclusive holder, from what its key holds.
-    pub(super) fn from_value(value: Bytes, remaining: Remaining) -> Self {
+    pub(super) fn from_value(value: &Bytes, remaining: Remaining) -> Self {
         let parts = value::decode(value);
         Self::new(Mode::Exclusive, parts.token, parts.attempt, remaining)
             .with_metadata(parts.metadata)

@@ -215,7 +215,8 @@ impl Shared {
     }
 
     pub(super) fn check_open(&self) -> Result<(), Error> {
-        match *self.phase.borrow() {
+        let phase = *self.phase.borrow();
+        match phase {
             Phase::Open => Ok(()),
             Phase::Closed => Err(Error::new(ErrorKind::Closed)),
         }

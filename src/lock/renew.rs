@@ -22,7 +22,8 @@ pub(super) async fn keep_alive(held: Arc<Held>, millis: u64, asked: Instant) {
     loop {
         sleep_until(next).await;
         let sent = Instant::now();
-        let end = match *held.standing.borrow() {
+        let standing = *held.standing.borrow();
+        let end = match standing {
             Standing::Until(end) if end <= sent + limits::validity(ttl) => end,
             Standing::Lost | Standing::Ended => return,
             // Somebody gave it more time than a renewal would.

@@ -1,6 +1,6 @@
 //! How a guard stands: until when its holder may trust it, and whether it was lost.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use tokio::{
     sync::watch,
@@ -45,21 +45,17 @@ impl Standing {
 }
 
 /// Completes when the lock is not valid any more, or when its guard is gone.
-pub(super) fn over(
-    mut standing: watch::Receiver<Standing>,
-) -> impl Future<Output = ()> + Send + use<> {
-    async move {
-        loop {
-            let now = *standing.borrow_and_update();
-            let end = match now {
-                Standing::Lost | Standing::Ended => return,
-                Standing::Until(end) => Some(end),
-                Standing::Forever => None,
-            };
-            tokio::select! {
-                changed = standing.changed() => if changed.is_err() { return },
-                () = elapsed(end) => return,
-            }
+pub(super) async fn over(mut standing: watch::Receiver<Standing>) {
+    loop {
+        let now = *standing.borrow_and_update();
+        let end = match now {
+            Standing::Lost | Standing::Ended => return,
+            Standing::Until(end) => Some(end),
+            Standing::Forever => None,
+        };
+        tokio::select! {
+            changed = standing.changed() => if changed.is_err() { return },
+            () = elapsed(end) => return,
         }
     }
 }

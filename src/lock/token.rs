@@ -94,7 +94,7 @@ mod tests {
     fn empty_reserved_and_overlong_tokens_are_refused() {
         assert_eq!(Token::new(b"").check(), Err(Fault::TokenEmpty));
         assert_eq!(Token::new(b"*").check(), Err(Fault::TokenReserved));
-        assert_eq!(Token::new(&[b'x'; 257]).check(), Err(Fault::TokenTooLong));
-        assert_eq!(Token::new(&[0xff; 256]).check(), Ok(()));
+        assert_eq!(Token::new([b'x'; 257]).check(), Err(Fault::TokenTooLong));
+        assert_eq!(Token::new([0xff; 256]).check(), Ok(()));
     }
 }

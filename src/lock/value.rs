@@ -62,9 +62,9 @@ pub(crate) fn encode(token: &Token, attempt: &str, metadata: &[u8]) -> Bytes {
 }
 
 /// Takes `value` apart; what has not the delimited form is a token and nothing else.
-pub(crate) fn decode(value: Bytes) -> Parts {
-    delimited(&value).unwrap_or_else(|| Parts {
-        token: Token::new(&value),
+pub(crate) fn decode(value: &Bytes) -> Parts {
+    delimited(value).unwrap_or_else(|| Parts {
+        token: Token::new(value),
         attempt: None,
         metadata: Bytes::new(),
     })
@@ -111,7 +111,7 @@ mod tests {
         ) {
             let token = Token::new(token);
 
-            let parts = decode(encode(&token, "0123456789abcdef", &metadata));
+            let parts = decode(&encode(&token, "0123456789abcdef", &metadata));
 
             prop_assert_eq!(parts.token, token);
             prop_assert_eq!(parts.attempt, Some(Bytes::from("0123456789abcdef")));
@@ -131,7 +131,7 @@ mod tests {
 
         #[test]
         fn any_bytes_can_be_taken_apart(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            let parts = decode(bytes.clone().into());
+            let parts = decode(&bytes.clone().into());
 
             prop_assert!(parts.attempt.is_some() || parts.token.as_bytes() == bytes);
         }

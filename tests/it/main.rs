@@ -13,4 +13,5 @@ mod lock_token;
 mod lock_wait;
 #[cfg(feature = "redis")]
 mod lock_wire;
+#[cfg(test)]
 mod support;

@@ -101,6 +101,10 @@ impl Listener {
     /// # Cancel safety
     ///
     /// A signal is taken only when it is returned.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "the mailbox wakes one waiter"
+    )]
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
             if let Some(signal) = self.mailbox.take() {

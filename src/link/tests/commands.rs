@@ -1,72 +1,148 @@
-use std::time::Duration;
+use std::error::Error as _;
 
-use super::{get, settings};
-use crate::link::{
-    Call, Kind, Link, Listener, Phase, Script, Signal, Subscription,
-    support::{proxy::FaultProxy, redis::RedisServer},
-};
+use futures_util::future::join_all;
+
+use super::*;
 
 #[tokio::test]
-async fn the_first_command_connects() {
-    let server = RedisServer::start();
-    let link = Link::new(&server.client(), settings());
-    assert_eq!(link.health().phase, Phase::Idle);
-
-    let value: Option<String> = link.query(&get("absent")).await.unwrap();
-
-    assert_eq!(value, None);
-    assert_eq!(link.health().phase, Phase::Connected);
-    assert_eq!(server.count("get"), 1);
-}
-
-#[tokio::test]
-async fn a_listener_hears_messages() {
+async fn making_a_link_does_not_connect() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(server.port());
-    let subscription = Subscription::new(&proxy.client(), settings());
-    let mut listener: Listener = subscription.listen("events");
-    assert!(matches!(listener.next().await, Signal::Subscribed));
 
-    server.command::<()>(&["PUBLISH", "events", "hello"]);
+    let link = link(&proxy.client());
 
-    assert!(matches!(listener.next().await, Signal::Message(text) if text == "hello"));
+    assert_eq!(link.health().phase, Phase::Idle);
+    assert_eq!(proxy.counts().accepted, 0);
 }
 
 #[tokio::test]
-async fn a_script_is_loaded_when_the_server_does_not_know_it() {
-    static ECHO: Script = Script::new("return ARGV[1] .. KEYS[1]");
+async fn all_commands_share_one_connection() {
     let server = RedisServer::start();
-    let link = Link::new(&server.client(), settings());
+    let proxy = FaultProxy::start(server.port());
+    let link = link(&proxy.client());
 
-    for _ in 0..2 {
-        let reply: String = link
-            .invoke(&ECHO, Call::new().key("k").arg("a"))
-            .await
-            .unwrap();
-        assert_eq!(reply, "ak");
-    }
+    let replies = join_all((0..100).map(|_| read(&link))).await;
 
-    assert_eq!((server.count("eval"), server.count("evalsha")), (1, 2));
+    assert!(replies.iter().all(Result::is_ok));
+    assert_eq!(proxy.counts().accepted, 1);
+    assert_eq!(server.count("get"), 100);
 }
 
 #[tokio::test]
-async fn commands_fail_at_once_while_the_server_is_frozen_and_heal_after() {
+async fn a_unix_socket_will_do() {
+    let server = RedisServer::with_unix_socket();
+    let url = format!("redis+unix://{}", server.unix_socket().display());
+    let link = link(&Client::open(url).unwrap());
+
+    assert_eq!(read(&link).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_slow_path_is_no_fault() {
+    let (link, proxy, _server) = connected().await;
+    proxy.delay(Duration::from_millis(30));
+
+    for _ in 0..5 {
+        read(&link).await.unwrap();
+    }
+
+    let health = link.health();
+    assert_eq!(health.phase, Phase::Connected);
+    assert_eq!(health.failures, Failures::default());
+    assert!(health.latency.unwrap() >= Duration::from_millis(60));
+}
+
+#[tokio::test]
+async fn a_refused_command_names_its_code_and_leaves_the_connection_alone() {
+    let (link, proxy, server) = connected().await;
+    server.command::<()>(&["SET", "secret-key", "secret-value"]);
+
+    let error = link
+        .query::<()>(&command(&["LPUSH", "secret-key", "secret-value"]))
+        .await
+        .unwrap_err();
+
+    assert_eq!(
+        (error.kind(), error.code()),
+        (Kind::Refused, Some("WRONGTYPE"))
+    );
+    assert!(!error.outcome_unknown());
+    assert_eq!(error.to_string(), "Redis refused the command: WRONGTYPE");
+    assert_eq!(link.health().failures.refused, 1);
+    read(&link).await.unwrap();
+    assert_eq!(proxy.counts().accepted, 1);
+}
+
+#[tokio::test]
+async fn no_error_quotes_a_key_or_a_value() {
+    let (link, _proxy, server) = connected().await;
+    server.command::<()>(&["SET", "secret-key", "secret-value"]);
+
+    let refused = link
+        .query::<()>(&command(&["NONSENSE", "secret-key", "secret-value"]))
+        .await
+        .unwrap_err();
+    let garbled = link
+        .query::<u64>(&command(&["GET", "secret-key"]))
+        .await
+        .unwrap_err();
+
+    assert_eq!(refused.code(), Some("ERR"));
+    assert_eq!(garbled.kind(), Kind::Garbled);
+    for error in [refused, garbled] {
+        assert!(error.source().is_none());
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("secret"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_queue_is_turned_away_at_once() {
     let server = RedisServer::start();
-    let link = Link::new(&server.client(), settings());
-    link.query::<Option<String>>(&get("k")).await.unwrap();
+    let proxy = FaultProxy::start(server.port());
+    let patient = Settings {
+        command_timeout: Duration::from_secs(60),
+        ..settings()
+    };
+    let link = Link::new(&proxy.client(), patient);
+    read(&link).await.unwrap();
+    proxy.freeze_replies();
 
-    server.pause();
-    let error = link.query::<Option<String>>(&get("k")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::TimedOut);
-    while link.health().phase == Phase::Connected {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let error = link.query::<Option<String>>(&get("k")).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Unavailable);
+    let pressing = join_all((0..QUEUE + 10).map(|_| read(&link)));
+    let release = async {
+        becomes_overloaded(&link, 10).await;
+        proxy.heal();
+    };
+    let (replies, ()) = tokio::join!(pressing, release);
 
-    server.resume();
-    while link.health().phase != Phase::Connected {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let turned_away = replies.iter().filter(|reply| reply.is_err()).count();
+    assert_eq!(turned_away, 10);
+    assert!(
+        replies
+            .iter()
+            .filter_map(|reply| reply.as_ref().err())
+            .all(|error| error.kind() == Kind::Unavailable)
+    );
+}
+
+async fn becomes_overloaded(link: &Link, times: u64) {
+    eventually(|| link.health().failures.unavailable == times).await;
+}
+
+#[tokio::test]
+async fn replies_stay_matched_when_others_are_dropped() {
+    let (link, proxy, server) = connected().await;
+    for number in 0..50 {
+        server.command::<()>(&["SET", &format!("key-{number}"), &number.to_string()]);
     }
-    link.query::<Option<String>>(&get("k")).await.unwrap();
+    proxy.delay(Duration::from_millis(5));
+
+    for number in 0_u64..50 {
+        let other = command(&["GET", "key-0"]);
+        let dropped = timeout(Duration::from_millis(1), link.query::<u64>(&other)).await;
+        assert!(dropped.is_err(), "the delay is longer");
+
+        let own = command(&["GET", &format!("key-{number}")]);
+        assert_eq!(link.query::<u64>(&own).await.unwrap(), number);
+    }
 }

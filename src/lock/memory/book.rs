@@ -130,7 +130,7 @@ impl Book {
             .get(key)
             .filter(|entry| entry.ends.is_after(now));
         entry
-            .map(|entry| Holder::from_value(entry.value.clone(), remaining(entry.ends, now)))
+            .map(|entry| Holder::from_value(&entry.value, remaining(entry.ends, now)))
             .into_iter()
             .collect()
     }

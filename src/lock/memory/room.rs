@@ -25,7 +25,7 @@ struct Member {
     metadata: Bytes,
     ends: Expiry,
     /// The read that this writer was promoted from, for a withdrawal.
-    before: Option<Box<Member>>,
+    before: Option<Box<Self>>,
 }
 
 /// Whether watchers must be told.
@@ -53,18 +53,14 @@ impl Room {
                 return Grant::AlreadyHeld(remaining(own.ends, now));
             }
         }
-        match self.obstacle(now, claim) {
-            Some(busy) => {
-                if let (Mode::Write, Queueing::HoldBack(time)) = (claim.mode(), terms.queueing()) {
-                    self.waiting.insert(claim.attempt().into(), now + time);
-                }
-                Grant::Busy(busy)
+        if let Some(busy) = self.obstacle(now, claim) {
+            if let (Mode::Write, Queueing::HoldBack(time)) = (claim.mode(), terms.queueing()) {
+                self.waiting.insert(claim.attempt().into(), now + time);
             }
-            None => {
-                self.admit(now, claim, terms);
-                Grant::Granted { fence: None }
-            }
+            return Grant::Busy(busy);
         }
+        self.admit(now, claim, terms);
+        Grant::Granted { fence: None }
     }
 
     pub(super) fn release(&mut self, holder: &Holding) -> Released {

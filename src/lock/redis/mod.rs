@@ -152,7 +152,7 @@ impl Lock for RedisLock {
     ) -> BoxFuture<'a, Result<Vec<Holder>, Error>> {
         Box::pin(async move {
             let (script, call) = calls::holders(key, family);
-            replies::holders(self.invoke(script, call).await?, family)
+            replies::holders(&self.invoke::<Vec<_>>(script, call).await?, family)
         })
     }
 

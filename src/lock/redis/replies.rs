@@ -65,7 +65,7 @@ pub(super) fn remaining(reply: i64) -> Option<Remaining> {
     }
 }
 
-pub(super) fn holders(reply: Vec<Value>, family: Family) -> Result<Vec<Holder>, Error> {
+pub(super) fn holders(reply: &[Value], family: Family) -> Result<Vec<Holder>, Error> {
     match family {
         Family::Exclusive => reply.chunks(2).map(exclusive).collect(),
         Family::ReadWrite => reply.chunks(3).map(member).collect(),
@@ -77,7 +77,7 @@ fn exclusive(reply: &[Value]) -> Result<Holder, Error> {
         return Err(strange());
     };
     let left = remaining(read(left)?).ok_or_else(strange)?;
-    Ok(Holder::from_value(bytes(value)?, left))
+    Ok(Holder::from_value(&bytes(value)?, left))
 }
 
 fn member(reply: &[Value]) -> Result<Holder, Error> {

@@ -1,6 +1,7 @@
 //! Scaffolding that the tests share.
 #![allow(
     clippy::allow_attributes,
+    clippy::unwrap_in_result,
     dead_code,
     missing_debug_implementations,
     unreachable_pub,

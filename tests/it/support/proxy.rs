@@ -233,7 +233,7 @@ impl Proxy {
         }
     }
 
-    fn obey(&mut self, order: Order, listener: &mut Option<TcpListener>) {
+    fn obey(&self, order: Order, listener: &mut Option<TcpListener>) {
         let done = match order {
             Order::Faults(change, done) => {
                 self.faults.send_modify(change);
