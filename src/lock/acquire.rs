@@ -13,7 +13,7 @@ use super::{
     error::{Error, ErrorKind, Operation},
     guard::{Guard, OnDrop},
     limits::{self, Fault},
-    manager::Shared,
+    manager::{Shared, failed},
     obtain,
     plan::{Plan, Renewal},
     retry::Retry,
@@ -411,7 +411,6 @@ impl Acquire {
     }
 
     fn failed(&self, operation: Operation, key: &Key, error: Error) -> Error {
-        self.shared
-            .failed(operation, key, self.token.as_ref(), error)
+        failed(operation, key, self.token.as_ref(), error)
     }
 }

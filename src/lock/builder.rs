@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The default time to live.
-const TTL: Duration = Duration::from_secs(60);
+pub(super) const TTL: Duration = Duration::from_secs(60);
 
 /// Makes a [`LockManager`]; [`build`](Self::build) alone can fail, and connects to nothing.
 ///

@@ -14,7 +14,7 @@ use super::{
     backend::{Claim, Extension, Holding, Key, Mode, Released, Remaining, Ttl},
     error::{Error, ErrorKind, Operation},
     limits::{self, Fault},
-    manager::{Shared, first},
+    manager::{Shared, failed, first},
     plan::{Plan, Renewal},
     renew,
     retry::Retry,
@@ -318,7 +318,7 @@ impl Held {
 
     pub(super) fn failed(&self, operation: Operation, error: Error) -> Error {
         let token = Some(self.holding.token());
-        self.shared.failed(operation, &self.key, token, error)
+        failed(operation, &self.key, token, error)
     }
 }
 

@@ -8,9 +8,9 @@ use super::{
     acquire::Acquire,
     answer::Busy,
     backend::{Claim, Key, Lock, Mode, Obstacle},
-    builder::Builder,
+    builder::{Builder, TTL},
     error::{Error, ErrorKind, Operation},
-    key::Naming,
+    key::{DEFAULT_NAMESPACE, Naming},
     limits::{self, Fault},
     line::Lines,
     memory::MemoryLock,
@@ -71,9 +71,7 @@ pub(super) enum Phase {
 impl LockManager {
     /// Locks of this process alone.
     pub fn in_memory() -> Self {
-        Self::builder()
-            .build()
-            .expect("the defaults of a manager are within its limits")
+        Self::new(None, DEFAULT_NAMESPACE.into(), Naming::default(), TTL)
     }
 
     /// Locks on the Redis at `url`, which is connected to when the first lock is asked for.
@@ -193,27 +191,6 @@ impl fmt::Debug for LockManager {
 }
 
 impl Shared {
-    /// Says what failed and on what; a backend's own errors are logged here, once.
-    pub(super) fn failed(
-        &self,
-        operation: Operation,
-        key: &Key,
-        token: Option<&Token>,
-        error: Error,
-    ) -> Error {
-        let error = error.during(operation).on(key);
-        if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Protocol) {
-            tracing::warn!(
-                %operation,
-                %key,
-                holder = token.map(Token::fingerprint),
-                code = error.code(),
-                "a lock operation was refused by its backend"
-            );
-        }
-        error
-    }
-
     pub(super) fn check_open(&self) -> Result<(), Error> {
         let phase = *self.phase.borrow();
         match phase {
@@ -233,12 +210,11 @@ impl Shared {
         &self,
         names: impl IntoIterator<Item = N>,
     ) -> Result<Arc<[Key]>, Fault> {
-        let key = |name: N| self.naming.key(&self.namespace, name.as_ref());
-        // One more than allowed is enough to know that there are too many.
         let mut keys: Vec<_> = Vec::new();
         for name in names {
-            keys.push(key(name)?);
+            keys.push(self.naming.key(&self.namespace, name.as_ref())?);
             if keys.len() > limits::MAX_KEYS {
+                // Names that are given twice count once.
                 keys.sort();
                 keys.dedup();
             }
@@ -253,6 +229,26 @@ impl Shared {
         }
         Ok(keys.into())
     }
+}
+
+/// Says what failed and on what; a backend's own errors are logged here, once.
+pub(super) fn failed(
+    operation: Operation,
+    key: &Key,
+    token: Option<&Token>,
+    error: Error,
+) -> Error {
+    let error = error.during(operation).on(key);
+    if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Protocol) {
+        tracing::warn!(
+            %operation,
+            %key,
+            holder = token.map(Token::fingerprint),
+            code = error.code(),
+            "a lock operation was refused by its backend"
+        );
+    }
+    error
 }
 
 /// The first key of a claim, which stands for all of them in errors.

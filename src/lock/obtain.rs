@@ -11,7 +11,7 @@ use super::{
     guard::Guard,
     inflight::InFlight,
     line::{Due, LineKey},
-    manager::{first, too_late},
+    manager::{failed, first, too_late},
     plan::{Patience, Plan},
     retry::Retry,
 };
@@ -29,7 +29,7 @@ pub(super) async fn once(plan: &Plan) -> Result<Attempt, Error> {
     let mut terms = plan.terms_now();
     terms.queue = Queueing::Silent;
     let attempt = attempt(plan, &claim, &terms, plan.deadline).await;
-    attempt.map_err(|error| failed(plan, &claim, error))
+    attempt.map_err(|error| refused(&claim, error))
 }
 
 /// Attempts until one succeeds or the plan's patience is at its end.
@@ -185,7 +185,7 @@ impl<'a> Wait<'a> {
     }
 
     fn failed(&self, error: Error) -> Error {
-        failed(self.plan, &self.claim, error)
+        refused(&self.claim, error)
     }
 }
 
@@ -252,7 +252,7 @@ fn closed(plan: &Plan) -> Error {
     }
 }
 
-fn failed(plan: &Plan, claim: &Claim, error: Error) -> Error {
-    plan.shared
-        .failed(Operation::Acquire, first(claim), Some(claim.token()), error)
+fn refused(claim: &Claim, error: Error) -> Error {
+    let token = Some(claim.token());
+    failed(Operation::Acquire, first(claim), token, error)
 }

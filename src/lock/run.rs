@@ -34,18 +34,11 @@ pub(super) async fn run<F: Future>(
     drop(work);
     let key = guard.keys().next().map(str::to_owned);
     let released = guard.release().await;
-    match outcome {
-        Some(done) => {
-            report(released, key.as_deref());
-            Ok(done.unwrap_or_else(|panic| resume_unwind(panic)))
-        }
-        None => {
-            let error = released.err();
-            Err(error
-                .unwrap_or_else(|| Error::new(ErrorKind::NotHeld))
-                .during(Operation::Extend))
-        }
-    }
+    report(released, key.as_deref());
+    let Some(done) = outcome else {
+        return Err(Error::new(ErrorKind::NotHeld).during(Operation::Extend));
+    };
+    Ok(done.unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Awaits `work` and catches its panic, which is thrown again after the release.
@@ -61,9 +54,10 @@ async fn caught<F: Future>(mut work: Pin<&mut F>) -> Caught<F::Output> {
 }
 
 fn report(released: Result<Released, Error>, key: Option<&str>) {
-    match released {
-        Ok(Released::Released) => {}
-        Ok(ended) => tracing::warn!(key, ?ended, "the work took longer than its lock lived"),
-        Err(error) => tracing::warn!(key, %error, "a lock could not be released after the work"),
-    }
+    let error = match released {
+        Ok(Released::Released) => return,
+        Ok(_) => "it was not held any more".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(key, error, "a lock could not be released after the work");
 }
