@@ -18,7 +18,7 @@ use tower_service::Service;
 
 use crate::body::{Body, BoxError, End, Rest, Writer};
 
-type Payload = Box<dyn Any + Send>;
+pub(crate) type Payload = Box<dyn Any + Send>;
 
 /// What the request that started a build gets of it, for itself alone.
 pub(crate) enum Delivery<B, E> {
@@ -74,6 +74,11 @@ async fn unwinding<F: Future>(future: F) -> Result<F::Output, Payload> {
         }
     })
     .await
+}
+
+/// Calls `work`; a panic in it is a value.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Payload> {
+    catch_unwind(AssertUnwindSafe(work))
 }
 
 /// How a body ended.

@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
 
 use super::{
-    build::{self, Broken, Delivery, Drained},
+    build::{self, Broken, Delivery, Drained, Payload},
     keeper::Keeper,
     nested::Building,
 };
@@ -74,9 +74,7 @@ where
                     .await;
             }
             Err(Broken::Panic(payload)) => {
-                self.deliver(Delivery::Panic(payload));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic")
-                    .await;
+                self.fail_with_panic(payload).await;
             }
             Err(Broken::TimedOut) => {
                 let response = answer::unavailable("build-timeout", self.reason());
@@ -90,7 +88,12 @@ where
     /// The head is there: decide what the response is for, and who may have it.
     async fn land(mut self, response: Response<B>, deadline: Instant) {
         let (parts, body) = response.into_parts();
-        let judged = judge::response(&parts, &self.asked, &self.policy, self.began);
+        let judge = || judge::response(&parts, &self.asked, &self.policy, self.began);
+        let judged = match build::caught(judge) {
+            Ok(judged) => judged,
+            // The layer's predicate is the user's.
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
         match judged {
             Plan::Alone(reason) => {
                 if reason.sets_all_free() {
@@ -295,6 +298,12 @@ where
         flight.seal();
         flight.tell(News::Landed(Verdict::Shared(entry)));
         self.release(Release::Nothing).await;
+    }
+
+    async fn fail_with_panic(mut self, payload: Payload) {
+        self.deliver(Delivery::Panic(payload));
+        let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
+        self.fail(failure, "panic").await;
     }
 
     /// Shares a failure with the flight, and remembers it for a moment.

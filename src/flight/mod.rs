@@ -111,7 +111,7 @@ impl Drop for Seat {
 }
 
 /// The flight's task's own end of it: dropped, the flight leaves the table, and if nothing was told
-/// those in it start over.
+/// those in it start over, or share the failure of a task that panicked.
 #[derive(Debug)]
 pub(crate) struct Pilot {
     flight: Arc<Flight>,
@@ -131,7 +131,7 @@ impl Drop for Pilot {
         self.flight.news.send_if_modified(|news| {
             let untold = matches!(news, News::None);
             if untold {
-                *news = News::Landed(Verdict::Abandoned);
+                *news = News::Landed(Verdict::untold());
             }
             untold
         });
