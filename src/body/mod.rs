@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 pub use self::error::BodyError;
 pub(crate) use self::{
     error::BoxError,
-    growing::{End, Growing, Memory, Reader, Step, Writer},
+    growing::{End, Growing, Memory, Reader, Refused, Step, Writer},
 };
 
 pin_project! {

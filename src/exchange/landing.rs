@@ -96,19 +96,17 @@ where
         };
         match judged {
             Plan::Alone(reason) => {
-                if reason.sets_all_free() {
-                    self.remember_uncacheable();
-                }
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
-                self.deliver_passed(parts, body, reason.as_str());
-                let marker = self.cache.hit_for_miss();
                 let release = if reason.sets_all_free() {
-                    Release::HitForMiss(marker)
+                    self.remember_uncacheable()
                 } else {
                     Release::Nothing
                 };
+                self.set_free(Verdict::Uncacheable);
+                self.deliver_passed(parts, body, reason.as_str());
                 self.release(release).await;
+            }
+            Plan::Together(judged) if self.is_too_large(&parts, &body) => {
+                self.pass_on(parts, body, &judged).await;
             }
             Plan::Together(judged) => {
                 Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
@@ -116,10 +114,33 @@ where
         }
     }
 
+    /// Whether the response says so itself.
+    fn is_too_large(&self, parts: &Parts, body: &B) -> bool {
+        let declared = judge::declared_length(parts, &self.asked).unwrap_or_default();
+        declared.max(body.size_hint().lower()) > self.policy.max_body as u64
+    }
+
+    /// A response that is too large by its own account: nobody waits for its body to show it.
+    async fn pass_on(mut self, parts: Parts, body: B, judged: &Judged) {
+        if let Fate::Failed(_) = judged.fate {
+            let failure = Failure::Status(parts.status);
+            self.deliver_response(parts, Body::passed(body), judged);
+            return self.fail(failure, "status").await;
+        }
+        let release = self.remember_uncacheable();
+        self.set_free(Verdict::TooLarge);
+        self.deliver_passed(parts, body, "too-large");
+        self.release(release).await;
+    }
+
     /// Reads the body to its end, handing it out meanwhile where that is safe.
     async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
+        if let Fate::Shared(_) = judged.fate {
+            // Who comes once there is a response wants one of their own time.
+            self.pilot.flight().seal();
+        }
         let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
         let growing = writer.growing();
         let mut draining = pin!(build::drain(body, writer, declared, deadline));
@@ -130,9 +151,6 @@ where
                 hint,
             };
             return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
-        }
-        if !judged.is_stored() {
-            self.pilot.flight().seal();
         }
         let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
@@ -177,13 +195,21 @@ where
                 }
                 self.conclude(judged, body, trailers).await;
             }
-            Drained::TooLarge(_) => {
-                self.remember_uncacheable();
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::TooLarge));
+            Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
+                let failure = Failure::Status(judged.head.status);
                 self.hand_over(&judged, drained, starter);
-                let marker = self.cache.hit_for_miss();
-                self.release(Release::HitForMiss(marker)).await;
+                self.fail(failure, "status").await;
+            }
+            Drained::TooLarge(_) => {
+                let release = self.remember_uncacheable();
+                self.set_free(Verdict::TooLarge);
+                self.hand_over(&judged, drained, starter);
+                self.release(release).await;
+            }
+            Drained::NoRoom(_) => {
+                self.set_free(Verdict::TooLarge);
+                self.hand_over(&judged, drained, starter);
+                self.release(Release::Nothing).await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);
@@ -325,9 +351,16 @@ where
         self.release(release).await;
     }
 
-    fn remember_uncacheable(&self) {
-        let until = Instant::now() + self.cache.hit_for_miss();
+    fn remember_uncacheable(&self) -> Release<'static> {
+        let period = self.cache.hit_for_miss();
+        let until = Instant::now() + period;
         self.set_memo(Memo::HitForMiss { until });
+        Release::HitForMiss(period)
+    }
+
+    fn set_free(&self, verdict: Verdict) {
+        self.pilot.flight().seal();
+        self.pilot.flight().tell(News::Landed(verdict));
     }
 
     fn set_memo(&self, memo: Memo) {
