@@ -213,14 +213,29 @@ where
                     if !builds_for_us {
                         return Waited::TimedOut;
                     }
-                    if let Some(response) = self.stale_fallback() {
-                        return Waited::Answered(response);
+                    match self.instead_of_own_build() {
+                        Some(waited) => return waited,
+                        None => patience = Patience::Unlimited,
                     }
-                    // Its own build is what it would fall back on.
-                    patience = Patience::Unlimited;
                 }
             }
         }
+    }
+
+    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
+    fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
+        for fallback in &self.policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Some(Waited::Answered(response));
+                    }
+                }
+                Fallback::Build => return None,
+                Fallback::Reject => break,
+            }
+        }
+        Some(Waited::TimedOut)
     }
 
     /// Acts on the flight's news as one of its waiters.
