@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{
     body::Body,
     entry::Entry,
-    flight::{Failure, Stream},
+    flight::{Failure, Presence, Stream},
     status::{End, Forward, Outcome},
 };
 
@@ -42,7 +42,7 @@ pub(crate) fn from_entry<B>(
 
 /// A response that another request's build is still producing.
 pub(crate) fn from_stream<B>(
-    stream: &Stream,
+    (stream, presence): (&Stream, Presence),
     method: &Method,
     outcome: Outcome,
 ) -> Response<Body<B>> {
@@ -54,7 +54,7 @@ pub(crate) fn from_stream<B>(
     let body = if *method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint)
+        Body::shared(stream.body.reader(), stream.hint, presence)
     };
     response(stream.head.status, headers, body)
 }

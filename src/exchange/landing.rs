@@ -22,7 +22,7 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Stream, Verdict},
+    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{fields, vary::Vary},
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
@@ -44,6 +44,8 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
+    /// Held where the build is no longer to be dropped, whoever leaves.
+    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
 }
 
@@ -66,7 +68,9 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        match build::head(inner, request, deadline).await {
+        let head = build::head(inner, request, deadline).await;
+        self.presence = Some(self.pilot.flight().presence());
+        match head {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
@@ -163,7 +167,9 @@ where
             hint,
         };
         let rest = self.deliver_leading(unsent, &judged);
+        self.presence = None;
         let drained = draining.await;
+        self.presence = Some(self.pilot.flight().presence());
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
@@ -426,7 +432,8 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        let presence = self.pilot.flight().presence();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
         self.deliver_response(unsent.parts, body, judged);
         rest
     }

@@ -135,6 +135,7 @@ where
             stale,
             pilot: self.pilot,
             keeper,
+            presence: None,
         };
         (self.inner, landing)
     }

@@ -207,7 +207,7 @@ where
                     // It built nothing, or not with this request: the news say what else.
                     None => *delivered = None,
                 },
-                news = seat.news(), if delivered.is_none() => return self.heed(news, seat.joined),
+                news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
                 () = &mut timer, if patience == Patience::Limited => {
                     let builds_for_us = delivered.is_some() && self.parcel.is_empty();
                     if !builds_for_us {
@@ -239,17 +239,21 @@ where
     }
 
     /// Acts on the flight's news as one of its waiters.
-    fn heed(&mut self, news: News, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, &self.asked.method, outcome))
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    &self.asked.method,
+                    outcome,
+                ))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Landed(verdict) => self.accept(verdict, joined),
+            News::Landed(verdict) => self.accept(verdict, seat.joined),
         }
     }
 
