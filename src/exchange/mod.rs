@@ -361,8 +361,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match self.stale {
-            Some(_) => Forward::Stale,
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
             None if self.key == self.resource => Forward::Miss,
             None => Forward::VaryMiss,
         }
