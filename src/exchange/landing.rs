@@ -75,6 +75,7 @@ where
         self.stale.as_ref().filter(|stale| {
             self.asked.method == Method::GET
                 && stale.head.fits(&self.asked.headers)
+                && Instant::now() < stale.lifetime.kept_until
                 && stale.is_valid(self.cache.purges())
         })
     }
