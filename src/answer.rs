@@ -180,6 +180,12 @@ pub(crate) fn unavailable<B>(detail: &'static str, reason: Forward) -> Response<
     plain(StatusCode::SERVICE_UNAVAILABLE, outcome)
 }
 
+/// The request wants an entry or nothing, and there is no entry it takes (RFC 9111 section 5.2.1.7).
+pub(crate) fn only_if_cached<B>() -> Response<Body<B>> {
+    let outcome = Outcome::refused("only-if-cached");
+    plain(StatusCode::GATEWAY_TIMEOUT, outcome)
+}
+
 fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
     let mut headers = HeaderMap::new();
     let text = status.canonical_reason().unwrap_or_default();

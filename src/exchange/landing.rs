@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, response::Parts};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
@@ -23,13 +23,18 @@ use crate::{
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
     flight::{Failure, News, Pilot, Presence, Stream, Verdict},
-    http::{fields, vary::Vary},
+    http::{
+        fields,
+        revalidate::{self, Validation},
+        vary::Vary,
+    },
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
     local::Memo,
     policy::Policy,
     shared::{Filled, Release},
     status::{End, Forward, Outcome},
+    time,
 };
 
 /// A build under way: what is needed to judge and land its response.
@@ -47,6 +52,7 @@ pub(super) struct Landing<B, E> {
     /// Held where the build is no longer to be dropped, whoever leaves.
     pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
+    pub(super) validation: Validation,
 }
 
 impl<B, E> Landing<B, E>
@@ -55,12 +61,25 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    /// A build makes the whole response, whatever part of it was asked for.
-    pub(super) fn prepare<R>(&self, mut request: Request<R>) -> Request<R> {
+    /// A build makes the whole response, whatever part of it was asked for; where there is an entry
+    /// that it could confirm, it is asked to (RFC 9111 section 4.3.1).
+    pub(super) fn prepare<R>(&mut self, mut request: Request<R>) -> Request<R> {
         fields::for_build(request.headers_mut());
         self.policy.strip_cookies(request.headers_mut());
+        if let Some(stale) = self.confirmable() {
+            self.validation = revalidate::condition(request.headers_mut(), &stale.head.headers);
+        }
         Building::mark(request.extensions_mut(), &self.cache, &self.resource);
         request
+    }
+
+    fn confirmable(&self) -> Option<&Arc<Entry>> {
+        self.stale.as_ref().filter(|stale| {
+            self.asked.method == Method::GET
+                && stale.head.fits(&self.asked.headers)
+                && Instant::now() < stale.lifetime.kept_until
+                && stale.is_valid(self.cache.purges())
+        })
     }
 
     pub(super) async fn run<S, R>(mut self, inner: S, request: Request<R>)
@@ -92,8 +111,12 @@ where
     /// The head is there: decide what the response is for, and who may have it.
     async fn land(mut self, response: Response<B>, deadline: Instant) {
         let (parts, body) = response.into_parts();
-        let judge = || judge::response(&parts, &self.asked, &self.policy, self.began);
-        let judged = match build::caught(judge) {
+        let confirms =
+            parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
+        if let Some(stale) = self.stale.clone().filter(|_| confirms) {
+            return Box::pin(self.confirm(parts, &stale)).await;
+        }
+        let judged = match self.judge(&parts) {
             Ok(judged) => judged,
             // The layer's predicate is the user's.
             Err(payload) => return self.fail_with_panic(payload).await,
@@ -137,6 +160,50 @@ where
         self.set_free(Verdict::TooLarge);
         self.deliver_passed(parts, body, "too-large");
         self.release(release).await;
+    }
+
+    /// The stale entry is still right: with the fields of the 304 it is judged again, as the
+    /// response that it is (RFC 9111 section 4.3.4).
+    async fn confirm(mut self, mut parts: Parts, stale: &Entry) {
+        let whole = (stale.body.clone(), stale.trailers.clone());
+        let freshened = revalidate::freshen(&stale.head.headers, &parts.headers);
+        let speaks_of_it = freshened.is_some();
+        parts.status = stale.head.status;
+        parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
+        fields::date(&mut parts.headers, time::wall_clock());
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
+        match judged {
+            Plan::Alone(reason) => {
+                self.set_free(Verdict::Uncacheable);
+                let outcome = Outcome::forward(self.reason(), End::Unstored);
+                let outcome = outcome.confirmed().because(reason.as_str());
+                self.deliver_whole(parts, whole, outcome);
+                self.release(Release::Nothing).await;
+            }
+            Plan::Together(mut judged) => {
+                if !speaks_of_it {
+                    // It must not update what it does not mean (RFC 9111 section 4.3.3).
+                    judged.fate = Fate::Shared("validator");
+                }
+                let outcome = self.outcome(&judged).confirmed();
+                self.deliver_whole(parts, whole.clone(), outcome);
+                let (body, trailers) = whole;
+                self.conclude(*judged, body, trailers).await;
+            }
+        }
+    }
+
+    fn judge(&self, parts: &Parts) -> Result<Plan, build::Payload> {
+        build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
+    }
+
+    fn deliver_whole(&mut self, parts: Parts, whole: (Bytes, Option<HeaderMap>), outcome: Outcome) {
+        let parts = with_outcome(parts, outcome);
+        let response = answer::complete(parts, whole, self.asked.wanted());
+        self.deliver(Delivery::Response(response));
     }
 
     /// Reads the body to its end, handing it out meanwhile where that is safe.
@@ -276,7 +343,7 @@ where
         let variants = local.varies(&self.resource, Arc::clone(&fields));
         let variant = Variant::of(fields, &self.asked.headers);
         let key = self.resource.variant(&variant.values);
-        let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
+        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
             (
@@ -458,8 +525,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match self.stale {
-            Some(_) => Forward::Stale,
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
             None if self.key == self.resource => Forward::Miss,
             None => Forward::VaryMiss,
         }

@@ -375,8 +375,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match self.stale {
-            Some(_) => Forward::Stale,
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
             None if self.key == self.resource => Forward::Miss,
             None => Forward::VaryMiss,
         }
