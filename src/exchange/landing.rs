@@ -169,8 +169,10 @@ where
         match drained {
             Drained::Complete(body, trailers) => {
                 if let Starter::Waits(unsent) = starter {
-                    let whole = Body::full(body.clone(), trailers.clone());
-                    self.deliver_response(unsent.parts, whole, &judged);
+                    let parts = with_outcome(unsent.parts, self.outcome(&judged));
+                    let whole = (body.clone(), trailers.clone());
+                    let response = answer::complete(parts, whole, self.asked.wanted());
+                    self.deliver_response(response, &judged);
                 }
                 self.conclude(judged, body, trailers).await;
             }
@@ -353,7 +355,7 @@ where
     fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let delivery = stale.map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(&stale, &self.asked.method, Instant::now()))
+            Delivery::Response(answer::hit(&stale, self.asked.wanted(), Instant::now()))
         });
         self.deliver(delivery);
     }
@@ -364,24 +366,25 @@ where
 
     fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        self.deliver(Delivery::Response(with_outcome(
-            parts,
-            Body::passed(body),
-            outcome,
-        )));
+        let parts = with_outcome(parts, outcome);
+        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
+        self.deliver(Delivery::Response(response));
     }
 
-    fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
+    fn outcome(&self, judged: &Judged) -> Outcome {
         let forward = |end| Outcome::forward(self.reason(), end);
-        let outcome = match judged.fate {
+        match judged.fate {
             Fate::Stored(lifetime) => {
                 let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
                 forward(End::Stored { ttl })
             }
             Fate::Shared(detail) => forward(End::Unstored).because(detail),
             Fate::Failed(_) => forward(End::Unstored).because("failed"),
-        };
-        let response = Delivery::Response(with_outcome(parts, body, outcome));
+        }
+    }
+
+    fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
+        let response = Delivery::Response(response);
         match judged.fate {
             Fate::Failed(_) => self.deliver_stale_or(response),
             Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
@@ -392,7 +395,9 @@ where
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
         let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
-        self.deliver_response(unsent.parts, body, judged);
+        let parts = with_outcome(unsent.parts, self.outcome(judged));
+        let response = answer::opening(parts, body, self.asked.wanted());
+        self.deliver_response(response, judged);
         rest
     }
 
@@ -430,8 +435,7 @@ enum Starter<B> {
     Reads(oneshot::Sender<Rest<B>>),
 }
 
-fn with_outcome<B>(parts: Parts, body: Body<B>, outcome: Outcome) -> Response<Body<B>> {
-    let mut response = Response::from_parts(parts, body);
-    outcome.write(response.headers_mut());
-    response
+fn with_outcome(mut parts: Parts, outcome: Outcome) -> Parts {
+    outcome.write(&mut parts.headers);
+    parts
 }

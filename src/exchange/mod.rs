@@ -234,7 +234,7 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, &self.asked.method, outcome))
+                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
@@ -292,21 +292,21 @@ where
 
     fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
         self.cache.count().shared_hit();
-        answer::hit(entry, &self.asked.method, Instant::now())
+        answer::hit(entry, self.asked.wanted(), Instant::now())
     }
 
     fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
         let now = Instant::now();
         self.cache.count().collapsed();
         let outcome = Outcome::forward(self.reason(), End::Collapsed);
-        answer::from_entry(entry, &self.asked.method, now, outcome)
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
         self.stale_fallback().unwrap_or_else(|| {
             self.cache.count().failed();
-            answer::failed(failure, &self.asked.method, self.reason())
+            answer::failed(failure, self.asked.wanted(), self.reason())
         })
     }
 
@@ -317,7 +317,7 @@ where
         let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
         usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, &self.asked.method, now)
+            answer::hit(entry, self.asked.wanted(), now)
         })
     }
 
