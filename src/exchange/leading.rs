@@ -141,6 +141,7 @@ where
             stale,
             pilot: self.pilot,
             keeper,
+            presence: None,
         };
         (self.inner, landing)
     }

@@ -62,10 +62,9 @@ impl Seek<'_> {
 
     /// Another flight may have landed between the request's look and this one's start.
     fn look_again(&self) -> Option<News> {
-        if self.key == self.resource {
-            if let Some(fields) = self.cache.local().fields(self.resource) {
-                return Some(News::Elsewhere(fields));
-            }
+        let fields = self.cache.local().fields(self.resource);
+        if let Some(fields) = fields.filter(|_| self.key == self.resource) {
+            return Some(News::Elsewhere(fields));
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();

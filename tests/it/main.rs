@@ -5,6 +5,8 @@
 )]
 
 #[cfg(test)]
+mod coalescing;
+#[cfg(test)]
 mod disconnect;
 #[cfg(test)]
 mod http_answers;

@@ -190,7 +190,7 @@ impl RedisTier {
             reply = self.ask(claim, claim.purpose, &reject).await?;
             value = self.value_or_lease(claim, &reply).await?;
         }
-        Ok(self.conclude(claim, &reply, value))
+        Ok(Self::conclude(claim, &reply, value))
     }
 
     /// The value of a reply. A lease is worth more than the stale entry that comes with it.
@@ -201,7 +201,7 @@ impl RedisTier {
         }
     }
 
-    fn conclude(&self, claim: &Claim, reply: &Reply, value: Value) -> Claimed {
+    fn conclude(claim: &Claim, reply: &Reply, value: Value) -> Claimed {
         let marker = reply.marker;
         let (stale, fields) = match value {
             Value::Entry(entry) => (Some(entry), None),
