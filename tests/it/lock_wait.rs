@@ -275,6 +275,7 @@ on_both! {
             Fault::Refuse("MASTERDOWN"),
             Fault::Refuse("CLUSTERDOWN"),
             Fault::Refuse("TRYAGAIN"),
+            Fault::Refuse("BUSY"),
             Fault::LoseReply,
             Fault::LoseRequest,
         ]);
