@@ -5,7 +5,8 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use crate::{
-    http::storable,
+    answer::Wanted,
+    http::{conditional, storable},
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
@@ -21,6 +22,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            method: &self.method,
+            headers: &self.headers,
+        }
+    }
+
     /// `key` for requests of this kind: what becomes of a HEAD says nothing of GETs.
     pub(crate) fn key_in_class(&self, key: &Key) -> Key {
         match self.method {
@@ -44,6 +52,9 @@ pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Res
     if parts.headers.contains_key(header::UPGRADE) {
         return Err(Outcome::bypass("upgrade"));
     }
+    if conditional::is_for_origin(&parts.headers) {
+        return Err(Outcome::bypass("condition"));
+    }
     Ok(())
 }
 
@@ -64,6 +75,7 @@ pub(crate) fn admitted(
     let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
     if cookies && !keyed_by(header::COOKIE) {
+        policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
     match (
@@ -73,7 +85,10 @@ pub(crate) fn admitted(
         (false, _) => Ok(storable::Authorization::Absent),
         (true, _) if keyed_by(header::AUTHORIZATION) => Ok(storable::Authorization::Keyed),
         (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
-        (true, Authorization::Bypass) => Err(Outcome::bypass("authorization")),
+        (true, Authorization::Bypass) => {
+            policy.tell_of_bypass("authorization");
+            Err(Outcome::bypass("authorization"))
+        }
     }
 }
 

@@ -95,9 +95,11 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
         storage: Storage::Allowed,
         delay: received - began,
     };
-    let judgement = storable::judge(&facts, parts, &policy.rules, time::wall_clock());
+    let now = time::wall_clock();
+    let judgement = storable::judge(&facts, parts, &policy.rules, now);
     let together = |fate, withheld: &Withheld, age| {
-        let headers = fields::for_storing(&parts.headers, withheld);
+        let mut headers = fields::for_storing(&parts.headers, withheld);
+        fields::date(&mut headers, now);
         let head = Head {
             status: parts.status,
             headers,

@@ -1,8 +1,12 @@
 //! One route's policy: what its layer decides by.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
-use http::{HeaderMap, HeaderValue, header, response};
+use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
 use crate::{
     flight::Limits,
@@ -21,6 +25,7 @@ pub(crate) struct Policy {
     pub(crate) rules: Rules,
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
+    pub(crate) ranges: Ranges,
     pub(crate) max_body: usize,
     pub(crate) max_variants: usize,
     pub(crate) wait_timeout: Duration,
@@ -28,6 +33,8 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    /// Whether it has been said that requests with credentials bypass.
+    pub(crate) told: Arc<Once>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -43,6 +50,7 @@ impl Default for Policy {
             rules: Rules::default(),
             jitter: 0.05,
             cache_if: None,
+            ranges: Ranges::Pass,
             max_body: 4 * 1024 * 1024,
             max_variants: 16,
             wait_timeout: Duration::from_secs(5),
@@ -53,6 +61,7 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            told: Arc::new(Once::new()),
         }
     }
 }
@@ -73,6 +82,24 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
+    /// Whether a request that no entry answers is for the inner service as it is.
+    pub(crate) fn passes(&self, request: &request::Parts) -> bool {
+        self.ranges == Ranges::Pass
+            && request.method == Method::GET
+            && request.headers.contains_key(header::RANGE)
+    }
+
+    /// Says, once for each layer, that requests with credentials are not cached.
+    pub(crate) fn tell_of_bypass(&self, credentials: &'static str) {
+        self.told.call_once(|| {
+            tracing::warn!(
+                layer = self.name.as_deref(),
+                credentials,
+                "requests with credentials bypass this layer: key them, or allow it to ignore them"
+            );
+        });
+    }
+
     /// Takes the cookies that are not in the key off a request that is going to be built.
     pub(crate) fn strip_cookies(&self, headers: &mut HeaderMap) {
         if self.cookies != Cookies::Keyed {
@@ -148,6 +175,14 @@ pub enum OnDisconnect {
     Finish,
     /// It is dropped, and its lease released.
     Cancel,
+}
+
+/// What a range request does on a cold key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    Pass,
+    /// Builds the whole, and gets its part of it.
+    Fill,
 }
 
 /// What a `Cookie` on the request means.

@@ -6,12 +6,12 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Request, Response, request::Parts};
+use http::{Request, Response, request::Parts};
 use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
-    answer,
+    answer::{self, Wanted},
     asked::{self, Asked},
     body::{Body, BoxError},
     cache::Cache,
@@ -22,7 +22,7 @@ use crate::{
     key::Key,
     local::Found,
     policy::{Mode, Policy},
-    status::Outcome,
+    status::{End, Forward, Outcome},
 };
 
 /// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
@@ -126,7 +126,11 @@ impl<S> BufferService<S> {
             Mode::Cache => self.cache.find(key, &parts.headers, now),
             Mode::Coalesce | Mode::Bypass => Found::Nothing,
         };
-        let stale = match self.use_found(found, &parts.method, now) {
+        let wanted = Wanted {
+            method: &parts.method,
+            headers: &parts.headers,
+        };
+        let stale = match self.use_found(found, wanted, now) {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(response, entry) => {
                 let exchange =
@@ -142,6 +146,18 @@ impl<S> BufferService<S> {
             key.get(..primary).unwrap_or_default(),
         ) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
+        }
+        if self.policy.passes(&parts) {
+            let reason = if stale.is_some() {
+                Forward::Stale
+            } else {
+                Forward::Miss
+            };
+            return self.bypass(
+                parts,
+                body,
+                Outcome::forward(reason, End::Unstored).because("range"),
+            );
         }
         let exchange = self.exchange((parts, body), (key, primary), authorization, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
@@ -176,7 +192,7 @@ impl<S> BufferService<S> {
         }
     }
 
-    fn use_found<B>(&self, found: Found, method: &Method, now: Instant) -> Local<B> {
+    fn use_found<B>(&self, found: Found, wanted: Wanted<'_>, now: Instant) -> Local<B> {
         let Found::Entry(entry, worth) = found else {
             return Local::Nothing(None);
         };
@@ -184,11 +200,11 @@ impl<S> BufferService<S> {
             _ if !self.cache.trusts_local() => Local::Nothing(Some(entry)),
             Worth::Fresh => {
                 self.cache.count().hit();
-                Local::Answer(answer::hit(&entry, method, now))
+                Local::Answer(answer::hit(&entry, wanted, now))
             }
             Worth::StaleWhileRevalidate => {
                 self.cache.count().stale();
-                Local::Stale(answer::hit(&entry, method, now), entry)
+                Local::Stale(answer::hit(&entry, wanted, now), entry)
             }
             Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
         }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod error;
+mod health;
 mod stats;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ pub(crate) use self::stats::Counters;
 pub use self::{
     builder::CacheBuilder,
     error::{BuildError, BuildErrorKind, PurgeError},
+    health::{Health, LinkHealth, LinkState},
     stats::Stats,
 };
 use crate::{
@@ -108,6 +110,14 @@ impl Cache {
             building_bytes: self.0.memory.used(),
             shared_failures: self.0.shared.as_ref().map_or(0, |shared| shared.failures()),
             ..self.0.counters.read()
+        }
+    }
+
+    /// How the connections of the shared tier are.
+    pub fn health(&self) -> Health {
+        let links = self.0.shared.as_ref().map(|shared| shared.health());
+        Health {
+            links: links.unwrap_or_default(),
         }
     }
 

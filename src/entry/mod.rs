@@ -103,8 +103,10 @@ impl Lifetime {
         } else {
             Duration::ZERO
         };
+        // A response that was stale on arrival has used up a part of its windows.
+        let overdue = freshness.initial_age.saturating_sub(freshness.lifetime);
         let window = |window: Duration| match freshness.revalidation {
-            Revalidation::WhenStale => window,
+            Revalidation::WhenStale => window.saturating_sub(overdue),
             Revalidation::NeverStale | Revalidation::Always => Duration::ZERO,
         };
         Self::starting(

@@ -22,7 +22,7 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
+    flight::{Failure, News, Pilot, Stream, Verdict},
     http::{fields, vary::Vary},
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
@@ -44,8 +44,6 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
-    /// Held where the build is no longer to be dropped, whoever leaves.
-    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
 }
 
@@ -68,9 +66,7 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        let head = build::head(inner, request, deadline).await;
-        self.presence = Some(self.pilot.flight().presence());
-        match head {
+        match build::head(inner, request, deadline).await {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
@@ -128,7 +124,9 @@ where
     async fn pass_on(mut self, parts: Parts, body: B, judged: &Judged) {
         if let Fate::Failed(_) = judged.fate {
             let failure = Failure::Status(parts.status);
-            self.deliver_response(parts, Body::passed(body), judged);
+            let parts = with_outcome(parts, self.outcome(judged));
+            let response = Response::from_parts(parts, Body::passed(body));
+            self.deliver_response(response, judged);
             return self.fail(failure, "status").await;
         }
         let release = self.remember_uncacheable();
@@ -167,9 +165,7 @@ where
             hint,
         };
         let rest = self.deliver_leading(unsent, &judged);
-        self.presence = None;
         let drained = draining.await;
-        self.presence = Some(self.pilot.flight().presence());
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
@@ -196,8 +192,10 @@ where
         match drained {
             Drained::Complete(body, trailers) => {
                 if let Starter::Waits(unsent) = starter {
-                    let whole = Body::full(body.clone(), trailers.clone());
-                    self.deliver_response(unsent.parts, whole, &judged);
+                    let parts = with_outcome(unsent.parts, self.outcome(&judged));
+                    let whole = (body.clone(), trailers.clone());
+                    let response = answer::complete(parts, whole, self.asked.wanted());
+                    self.deliver_response(response, &judged);
                 }
                 self.conclude(judged, body, trailers).await;
             }
@@ -394,7 +392,7 @@ where
     fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let delivery = stale.map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(&stale, &self.asked.method, Instant::now()))
+            Delivery::Response(answer::hit(&stale, self.asked.wanted(), Instant::now()))
         });
         self.deliver(delivery);
     }
@@ -405,24 +403,25 @@ where
 
     fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        self.deliver(Delivery::Response(with_outcome(
-            parts,
-            Body::passed(body),
-            outcome,
-        )));
+        let parts = with_outcome(parts, outcome);
+        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
+        self.deliver(Delivery::Response(response));
     }
 
-    fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
+    fn outcome(&self, judged: &Judged) -> Outcome {
         let forward = |end| Outcome::forward(self.reason(), end);
-        let outcome = match judged.fate {
+        match judged.fate {
             Fate::Stored(lifetime) => {
                 let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
                 forward(End::Stored { ttl })
             }
             Fate::Shared(detail) => forward(End::Unstored).because(detail),
             Fate::Failed(_) => forward(End::Unstored).because("failed"),
-        };
-        let response = Delivery::Response(with_outcome(parts, body, outcome));
+        }
+    }
+
+    fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
+        let response = Delivery::Response(response);
         match judged.fate {
             Fate::Failed(_) => self.deliver_stale_or(response),
             Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
@@ -432,9 +431,10 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let presence = self.pilot.flight().presence();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
-        self.deliver_response(unsent.parts, body, judged);
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        let parts = with_outcome(unsent.parts, self.outcome(judged));
+        let response = answer::opening(parts, body, self.asked.wanted());
+        self.deliver_response(response, judged);
         rest
     }
 
@@ -472,8 +472,7 @@ enum Starter<B> {
     Reads(oneshot::Sender<Rest<B>>),
 }
 
-fn with_outcome<B>(parts: Parts, body: Body<B>, outcome: Outcome) -> Response<Body<B>> {
-    let mut response = Response::from_parts(parts, body);
-    outcome.write(response.headers_mut());
-    response
+fn with_outcome(mut parts: Parts, outcome: Outcome) -> Parts {
+    outcome.write(&mut parts.headers);
+    parts
 }

@@ -65,7 +65,12 @@ where
 {
     pub(super) fn take_off(self) {
         // A span of its own: the client that started the flight may be gone before it ends.
-        let span = tracing::debug_span!(parent: None, "flight", key = %self.resource.digest());
+        let span = tracing::debug_span!(
+            parent: None,
+            "flight",
+            layer = self.policy.name.as_deref(),
+            key = %self.resource.digest(),
+        );
         span.follows_from(tracing::Span::current());
         // Without a runtime the flight ends here, and its starter goes its own way.
         drop(task::spawn_in(span, self.fly()));
@@ -135,7 +140,6 @@ where
             stale,
             pilot: self.pilot,
             keeper,
-            presence: None,
         };
         (self.inner, landing)
     }

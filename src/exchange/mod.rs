@@ -35,8 +35,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Memo,
-    policy::{Fallback, Policy},
-    purges::Moment,
+    policy::{Fallback, OnDisconnect, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -124,6 +123,9 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
+                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
+                    return Waited::Answered(response.map(|body| body.seated(seat)));
+                }
                 waited => return waited,
             }
         }
@@ -245,33 +247,48 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(
-                    (&stream, seat.presence()),
-                    &self.asked.method,
-                    outcome,
-                ))
+                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Landed(verdict) => self.accept(verdict, seat.joined),
+            News::Found(entry) => match self.use_of(&entry, seat) {
+                Use::Answer => Waited::Answered(self.hit(&entry)),
+                Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::None => Waited::Again,
+            },
+            News::Landed(verdict) => self.accept(verdict, seat),
         }
     }
 
-    fn accept(&mut self, verdict: Verdict, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
         match verdict {
             Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
-                if !entry.head.fits(&self.asked.headers) {
-                    return self.elsewhere(entry.head.fields());
+                match self.use_of(&entry, seat) {
+                    Use::Answer => Waited::Answered(self.collapsed(&entry)),
+                    Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::None => Waited::Again,
                 }
-                if !entry.may_answer(joined, self.cache.purges()) {
-                    return Waited::Again;
-                }
-                Waited::Answered(self.collapsed(&entry))
             }
             Verdict::Uncacheable => Waited::Free("uncacheable"),
             Verdict::TooLarge => Waited::Free("too-large"),
             Verdict::Failed(failure) => Waited::Answered(self.failed(&failure)),
             Verdict::Abandoned => Waited::Again,
+        }
+    }
+
+    /// What an entry that the flight has come to is to this request.
+    fn use_of(&self, entry: &Entry, seat: &Seat) -> Use {
+        let came_late = self.asked.arrived > entry.lifetime.received;
+        if !entry.head.fits(&self.asked.headers) {
+            Use::Elsewhere
+        } else if !entry.may_answer(seat.joined, self.cache.purges())
+            || came_late && entry.worth(Instant::now()) != Worth::Fresh
+        {
+            // The flight is still there, but not for those who come now.
+            seat.close();
+            Use::None
+        } else {
+            Use::Answer
         }
     }
 
@@ -286,18 +303,23 @@ where
         Waited::Again
     }
 
+    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        self.cache.count().shared_hit();
+        answer::hit(entry, self.asked.wanted(), Instant::now())
+    }
+
     fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
         let now = Instant::now();
         self.cache.count().collapsed();
         let outcome = Outcome::forward(self.reason(), End::Collapsed);
-        answer::from_entry(entry, &self.asked.method, now, outcome)
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
         self.stale_fallback().unwrap_or_else(|| {
             self.cache.count().failed();
-            answer::failed(failure, &self.asked.method, self.reason())
+            answer::failed(failure, self.asked.wanted(), self.reason())
         })
     }
 
@@ -308,7 +330,7 @@ where
         let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
         usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, &self.asked.method, now)
+            answer::hit(entry, self.asked.wanted(), now)
         })
     }
 
@@ -358,6 +380,14 @@ where
             None => Forward::VaryMiss,
         }
     }
+}
+
+/// Whether an entry answers a request.
+enum Use {
+    Answer,
+    /// Another variant does.
+    Elsewhere,
+    None,
 }
 
 /// Whether the wait timeout still counts.

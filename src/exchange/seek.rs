@@ -172,7 +172,7 @@ enum Claims {
 }
 
 fn found(entry: Arc<Entry>) -> Sought {
-    Sought::Found(News::Landed(Verdict::Stored(entry)))
+    Sought::Found(News::Found(entry))
 }
 
 /// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.

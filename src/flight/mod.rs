@@ -35,27 +35,9 @@ pub(crate) struct Flight {
     pub(crate) key: Key,
     /// What had been purged when the flight began.
     pub(crate) began: Moment,
-    occupancy: Arc<Occupancy>,
-    news: watch::Sender<News>,
-}
-
-/// Who is in a flight, and the moment when nobody is.
-#[derive(Debug, Default)]
-struct Occupancy {
     state: Mutex<State>,
+    news: watch::Sender<News>,
     emptied: Notify,
-}
-
-impl Occupancy {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, left: Left) {
-        if left == Left::Last {
-            self.emptied.notify_one();
-        }
-    }
 }
 
 impl Flight {
@@ -63,19 +45,14 @@ impl Flight {
         Self {
             key,
             began,
-            occupancy: Arc::default(),
+            state: Mutex::default(),
             news: watch::Sender::new(News::None),
+            emptied: Notify::new(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.occupancy.state()
-    }
-
-    /// A place for one who reads what the flight produces.
-    pub(crate) fn presence(&self) -> Presence {
-        self.state().begin_reading();
-        Presence(Arc::clone(&self.occupancy))
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes no newcomers from now on.
@@ -88,15 +65,20 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    /// Waits until nobody is in the flight, and seals it in that moment.
+    /// Waits until nobody is in the flight, and seals it in that moment. A flight that has landed is
+    /// never empty in this sense: what is still to be done for it is for those who come later.
     ///
     /// # Cancel safety
     ///
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
-        while !self.state().seal_if_empty() {
-            self.occupancy.emptied.notified().await;
+        while self.has_landed() || !self.state().seal_if_empty() {
+            self.emptied.notified().await;
         }
+    }
+
+    fn has_landed(&self) -> bool {
+        matches!(*self.news.borrow(), News::Landed(_))
     }
 }
 
@@ -111,9 +93,9 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// The place that its holder keeps while it reads what the flight produces.
-    pub(crate) fn presence(&self) -> Presence {
-        self.flight.presence()
+    /// Lets nobody else into the flight.
+    pub(crate) fn close(&self) {
+        self.flight.seal();
     }
 
     /// The flight's first news, or at once what it last told.
@@ -132,21 +114,9 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let left = self.flight.state().leave();
-        self.flight.occupancy.note(left);
-    }
-}
-
-/// The place in a flight of one who reads a body while it grows; dropped, the reader has left.
-///
-/// It does not keep alive what the flight last told.
-#[derive(Debug)]
-pub(crate) struct Presence(Arc<Occupancy>);
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        let left = self.0.state().stop_reading();
-        self.0.note(left);
+        if self.flight.state().leave() == Left::Last {
+            self.flight.emptied.notify_one();
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum News {
     None,
     /// The response is shareable and small enough: read along while it is being produced.
     Streaming(Arc<Stream>),
+    /// The shared tier has the entry.
+    Found(Arc<Entry>),
     /// The resource has variants: look under the one that the request asks for.
     Elsewhere(Fields),
     Landed(Verdict),

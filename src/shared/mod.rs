@@ -24,6 +24,7 @@ use tokio::time::Instant;
 pub(crate) use self::coherence::{Coherence, Watch};
 use crate::{
     body::BoxError,
+    cache::LinkHealth,
     entry::{Entry, Fields},
     key::Digest,
     purges::Moment,
@@ -202,6 +203,8 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn purge(&self, tag: Digest) -> Answer<'_, ()>;
     /// Starts telling `coherence` what other processes do, once.
     fn follow(&self, coherence: &Arc<Coherence>);
+    /// How its connections are.
+    fn health(&self) -> Vec<LinkHealth>;
     /// How long a lease lasts without renewal.
     fn lease_ttl(&self) -> Duration;
 }
@@ -237,6 +240,10 @@ impl Shared {
 
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn health(&self) -> Vec<LinkHealth> {
+        self.tier.health()
     }
 
     pub(crate) fn lease_ttl(&self) -> Duration {

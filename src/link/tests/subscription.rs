@@ -2,7 +2,7 @@ use super::*;
 
 fn subscription(client: &Client) -> Subscription {
     let name = "subscription";
-    Subscription::new(client, Settings { name, ..settings() })
+    Subscription::new(client, Settings { name, ..hasty() })
 }
 
 async fn next(listener: &mut Listener) -> Signal {

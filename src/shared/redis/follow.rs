@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::names::{self, Event};
 use crate::{
     key::Digest,
-    link::{Listener, Settings, Signal, Subscription},
+    link::{Health, Listener, Settings, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -40,6 +40,10 @@ impl Follow {
             me,
             task: Mutex::default(),
         }
+    }
+
+    pub(super) fn health(&self) -> Health {
+        self.subscription.health()
     }
 
     /// The message that tells the others of a purge.

@@ -18,6 +18,7 @@ use super::{
     Release, Tier, safely,
 };
 use crate::{
+    cache::LinkHealth,
     entry::{
         Entry, Fields,
         codec::{self, Asked, Decoded, Kind, Label},
@@ -353,6 +354,16 @@ impl Tier for RedisTier {
 
     fn follow(&self, coherence: &Arc<Coherence>) {
         self.follow.start(coherence);
+    }
+
+    fn health(&self) -> Vec<LinkHealth> {
+        let links = [&self.claims, &self.fills, &self.leases].map(Link::health);
+        let events = self.follow.health();
+        links
+            .into_iter()
+            .chain([events])
+            .map(LinkHealth::from)
+            .collect()
     }
 
     fn lease_ttl(&self) -> Duration {
