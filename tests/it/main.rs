@@ -12,6 +12,8 @@ mod disconnect;
 mod http_answers;
 #[cfg(test)]
 mod http_support;
+#[cfg(test)]
+mod keys;
 mod lock_exclusive;
 mod lock_extend;
 #[cfg(feature = "redis")]
