@@ -17,6 +17,8 @@ mod http_revalidation;
 #[cfg(test)]
 mod http_support;
 #[cfg(test)]
+mod keys;
+#[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
