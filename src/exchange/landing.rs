@@ -163,7 +163,7 @@ where
                 let outcome = self.outcome(&judged).confirmed();
                 self.deliver_whole(parts, whole.clone(), outcome);
                 let (body, trailers) = whole;
-                self.conclude(*judged, body, trailers).await;
+                Box::pin(self.conclude(*judged, body, trailers)).await;
             }
         }
     }
@@ -235,7 +235,7 @@ where
                     let response = answer::complete(parts, whole, self.asked.wanted());
                     self.deliver_response(response, &judged);
                 }
-                self.conclude(judged, body, trailers).await;
+                Box::pin(self.conclude(judged, body, trailers)).await;
             }
             Drained::TooLarge(_) => {
                 self.remember_uncacheable();

@@ -62,10 +62,10 @@ impl Seek<'_> {
 
     /// Another flight may have landed between the request's look and this one's start.
     fn look_again(&self) -> Option<News> {
-        if self.key == self.resource {
-            if let Some(fields) = self.cache.local().fields(self.resource) {
-                return Some(News::Elsewhere(fields));
-            }
+        if self.key == self.resource
+            && let Some(fields) = self.cache.local().fields(self.resource)
+        {
+            return Some(News::Elsewhere(fields));
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let now = Instant::now();

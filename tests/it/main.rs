@@ -1,6 +1,19 @@
 //! Integration tests: one binary, real parts.
-#![expect(clippy::disallowed_methods, reason = "tests are the callers that spawn")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are the callers that spawn"
+)]
 
+#[cfg(test)]
+mod disconnect;
+#[cfg(test)]
+mod http_answers;
+#[cfg(test)]
+mod http_options;
+#[cfg(test)]
+mod http_revalidation;
+#[cfg(test)]
+mod http_support;
 mod lock_exclusive;
 mod lock_extend;
 #[cfg(feature = "redis")]
@@ -14,16 +27,6 @@ mod lock_token;
 mod lock_wait;
 #[cfg(feature = "redis")]
 mod lock_wire;
-#[cfg(test)]
-mod disconnect;
-#[cfg(test)]
-mod http_answers;
-#[cfg(test)]
-mod http_options;
-#[cfg(test)]
-mod http_revalidation;
-#[cfg(test)]
-mod http_support;
 #[cfg(test)]
 mod shared;
 #[cfg(test)]
