@@ -76,7 +76,6 @@ where
             self.asked.method == Method::GET
                 && stale.head.fits(&self.asked.headers)
                 && Instant::now() < stale.lifetime.kept_until
-                && stale.is_valid(self.cache.purges())
         })
     }
 

@@ -12,6 +12,8 @@ mod http_answers;
 mod http_options;
 #[cfg(test)]
 mod http_revalidation;
+#[cfg(all(test, feature = "redis"))]
+mod http_shared;
 #[cfg(test)]
 mod http_support;
 mod lock_exclusive;
