@@ -88,8 +88,9 @@ pub(crate) fn admitted(
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
     let identified = keyed == Keyed::Credentials;
+    let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
-    if cookies && !identified {
+    if cookies && !keyed_by(header::COOKIE) {
         policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
@@ -98,9 +99,7 @@ pub(crate) fn admitted(
         policy.authorization,
     ) {
         (false, _) => Ok(storable::Authorization::Absent),
-        (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
-            Ok(storable::Authorization::Keyed)
-        }
+        (true, _) if keyed_by(header::AUTHORIZATION) => Ok(storable::Authorization::Keyed),
         (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
         (true, Authorization::Bypass) => {
             policy.tell_of_bypass("authorization");

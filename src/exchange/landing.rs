@@ -12,7 +12,7 @@ use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
 
 use super::{
-    build::{self, Broken, Delivery, Drained},
+    build::{self, Broken, Delivery, Drained, Payload},
     keeper::Keeper,
     nested::Building,
 };
@@ -22,7 +22,7 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Stream, Verdict},
+    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{
         fields,
         revalidate::{self, Validation},
@@ -49,6 +49,8 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
+    /// Held where the build is no longer to be dropped, whoever leaves.
+    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
     pub(super) validation: Validation,
 }
@@ -84,7 +86,9 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        match build::head(inner, request, deadline).await {
+        let head = build::head(inner, request, deadline).await;
+        self.presence = Some(self.pilot.flight().presence());
+        match head {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
@@ -92,9 +96,7 @@ where
                     .await;
             }
             Err(Broken::Panic(payload)) => {
-                self.deliver(Delivery::Panic(payload));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic")
-                    .await;
+                self.fail_with_panic(payload).await;
             }
             Err(Broken::TimedOut) => {
                 let response = answer::unavailable("build-timeout", self.reason());
@@ -113,26 +115,50 @@ where
         if let Some(stale) = self.stale.clone().filter(|_| confirms) {
             return Box::pin(self.confirm(parts, &stale)).await;
         }
-        match judge::response(&parts, &self.asked, &self.policy, self.began) {
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            // The layer's predicate is the user's.
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
+        match judged {
             Plan::Alone(reason) => {
-                if reason.sets_all_free() {
-                    self.remember_uncacheable();
-                }
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
-                self.deliver_passed(parts, body, reason.as_str());
-                let marker = self.cache.hit_for_miss();
                 let release = if reason.sets_all_free() {
-                    Release::HitForMiss(marker)
+                    self.remember_uncacheable()
                 } else {
                     Release::Nothing
                 };
+                self.set_free(Verdict::Uncacheable);
+                self.deliver_passed(parts, body, reason.as_str());
                 self.release(release).await;
+            }
+            Plan::Together(judged) if self.is_too_large(&parts, &body) => {
+                self.pass_on(parts, body, &judged).await;
             }
             Plan::Together(judged) => {
                 Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
             }
         }
+    }
+
+    /// Whether the response says so itself.
+    fn is_too_large(&self, parts: &Parts, body: &B) -> bool {
+        let declared = judge::declared_length(parts, &self.asked).unwrap_or_default();
+        declared.max(body.size_hint().lower()) > self.policy.max_body as u64
+    }
+
+    /// A response that is too large by its own account: nobody waits for its body to show it.
+    async fn pass_on(mut self, parts: Parts, body: B, judged: &Judged) {
+        if let Fate::Failed(_) = judged.fate {
+            let failure = Failure::Status(parts.status);
+            let parts = with_outcome(parts, self.outcome(judged));
+            let response = Response::from_parts(parts, Body::passed(body));
+            self.deliver_response(response, judged);
+            return self.fail(failure, "status").await;
+        }
+        let release = self.remember_uncacheable();
+        self.set_free(Verdict::TooLarge);
+        self.deliver_passed(parts, body, "too-large");
+        self.release(release).await;
     }
 
     /// The stale entry is still right: with the fields of the 304 it is judged again, as the
@@ -144,11 +170,13 @@ where
         parts.status = stale.head.status;
         parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
         fields::date(&mut parts.headers, time::wall_clock());
-        match judge::response(&parts, &self.asked, &self.policy, self.began) {
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
+        match judged {
             Plan::Alone(reason) => {
-                let flight = self.pilot.flight();
-                flight.seal();
-                flight.tell(News::Landed(Verdict::Uncacheable));
+                self.set_free(Verdict::Uncacheable);
                 let outcome = Outcome::forward(self.reason(), End::Unstored);
                 let outcome = outcome.confirmed().because(reason.as_str());
                 self.deliver_whole(parts, whole, outcome);
@@ -167,6 +195,10 @@ where
         }
     }
 
+    fn judge(&self, parts: &Parts) -> Result<Plan, build::Payload> {
+        build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
+    }
+
     fn deliver_whole(&mut self, parts: Parts, whole: (Bytes, Option<HeaderMap>), outcome: Outcome) {
         let parts = with_outcome(parts, outcome);
         let response = answer::complete(parts, whole, self.asked.wanted());
@@ -177,6 +209,10 @@ where
     async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
+        if let Fate::Shared(_) = judged.fate {
+            // Who comes once there is a response wants one of their own time.
+            self.pilot.flight().seal();
+        }
         let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
         let growing = writer.growing();
         let mut draining = pin!(build::drain(body, writer, declared, deadline));
@@ -187,9 +223,6 @@ where
                 hint,
             };
             return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
-        }
-        if !judged.is_stored() {
-            self.pilot.flight().seal();
         }
         let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
@@ -202,7 +235,9 @@ where
             hint,
         };
         let rest = self.deliver_leading(unsent, &judged);
+        self.presence = None;
         let drained = draining.await;
+        self.presence = Some(self.pilot.flight().presence());
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
@@ -236,13 +271,21 @@ where
                 }
                 Box::pin(self.conclude(judged, body, trailers)).await;
             }
-            Drained::TooLarge(_) => {
-                self.remember_uncacheable();
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::TooLarge));
+            Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
+                let failure = Failure::Status(judged.head.status);
                 self.hand_over(&judged, drained, starter);
-                let marker = self.cache.hit_for_miss();
-                self.release(Release::HitForMiss(marker)).await;
+                self.fail(failure, "status").await;
+            }
+            Drained::TooLarge(_) => {
+                let release = self.remember_uncacheable();
+                self.set_free(Verdict::TooLarge);
+                self.hand_over(&judged, drained, starter);
+                self.release(release).await;
+            }
+            Drained::NoRoom(_) => {
+                self.set_free(Verdict::TooLarge);
+                self.hand_over(&judged, drained, starter);
+                self.release(Release::Nothing).await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);
@@ -359,6 +402,12 @@ where
         self.release(Release::Nothing).await;
     }
 
+    async fn fail_with_panic(mut self, payload: Payload) {
+        self.deliver(Delivery::Panic(payload));
+        let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
+        self.fail(failure, "panic").await;
+    }
+
     /// Shares a failure with the flight, and remembers it for a moment.
     async fn fail(self, failure: Failure, detail: &'static str) {
         tracing::debug!(detail, "the build failed");
@@ -378,9 +427,16 @@ where
         self.release(release).await;
     }
 
-    fn remember_uncacheable(&self) {
-        let until = Instant::now() + self.cache.hit_for_miss();
+    fn remember_uncacheable(&self) -> Release<'static> {
+        let period = self.cache.hit_for_miss();
+        let until = Instant::now() + period;
         self.set_memo(Memo::HitForMiss { until });
+        Release::HitForMiss(period)
+    }
+
+    fn set_free(&self, verdict: Verdict) {
+        self.pilot.flight().seal();
+        self.pilot.flight().tell(News::Landed(verdict));
     }
 
     fn set_memo(&self, memo: Memo) {
@@ -447,7 +503,8 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        let presence = self.pilot.flight().presence();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
         let parts = with_outcome(unsent.parts, self.outcome(judged));
         let response = answer::opening(parts, body, self.asked.wanted());
         self.deliver_response(response, judged);

@@ -142,6 +142,7 @@ where
             stale,
             pilot: self.pilot,
             keeper,
+            presence: None,
         };
         (self.inner, landing)
     }

@@ -35,7 +35,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Memo,
-    policy::{Fallback, OnDisconnect, Policy},
+    policy::{Fallback, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -123,9 +123,6 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
-                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
-                    return Waited::Answered(response.map(|body| body.seated(seat)));
-                }
                 waited => return waited,
             }
         }
@@ -215,16 +212,29 @@ where
                     if !builds_for_us {
                         return Waited::TimedOut;
                     }
-                    if self.policy.fallback.first() == Some(&Fallback::Stale)
-                        && let Some(response) = self.stale_fallback()
-                    {
-                        return Waited::Answered(response);
+                    match self.instead_of_own_build() {
+                        Some(waited) => return waited,
+                        None => patience = Patience::Unlimited,
                     }
-                    // Its own build is what it would fall back on.
-                    patience = Patience::Unlimited;
                 }
             }
         }
+    }
+
+    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
+    fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
+        for fallback in &self.policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Some(Waited::Answered(response));
+                    }
+                }
+                Fallback::Build => return None,
+                Fallback::Reject => break,
+            }
+        }
+        Some(Waited::TimedOut)
     }
 
     /// Acts on the flight's news as one of its waiters.
@@ -234,7 +244,11 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    self.asked.wanted(),
+                    outcome,
+                ))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),

@@ -1,6 +1,6 @@
 //! What a flight tells those who are in it.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -50,6 +50,18 @@ pub(crate) enum Verdict {
     Failed(Arc<Failure>),
     /// Nothing came of it: start over.
     Abandoned,
+}
+
+impl Verdict {
+    /// Of a flight whose task ends without one, here and now.
+    pub(super) fn untold() -> Self {
+        if thread::panicking() {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Self::Failed(Arc::new(Failure::Status(status)))
+        } else {
+            Self::Abandoned
+        }
+    }
 }
 
 /// A failed build, as it is shared with everybody but the request that started it.

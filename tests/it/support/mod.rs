@@ -8,6 +8,8 @@
     reason = "each test crate uses its own part of the scaffolding"
 )]
 
+pub mod client;
+pub mod origin;
 #[cfg(feature = "redis")]
 pub mod proxy;
 #[cfg(feature = "redis")]
