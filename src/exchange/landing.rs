@@ -373,8 +373,15 @@ where
         };
         flight.tell(News::Landed(verdict));
         let place = Cache::place(&self.resource, &key);
-        if keeper.fill(place, &entry).await != Filled::FencedOff {
-            self.keep(key, entry);
+        let asked = self.cache.moment();
+        match keeper.fill(place, &entry).await {
+            Filled::Stored => {
+                // Whatever was purged before has fenced the fill, here or elsewhere.
+                entry.confirm(asked);
+                self.keep(key, entry);
+            }
+            Filled::Refused => self.keep(key, entry),
+            Filled::FencedOff => {}
         }
     }
 

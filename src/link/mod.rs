@@ -11,7 +11,6 @@
 //! hence this one.
 
 mod backoff;
-mod breaker;
 mod connect;
 mod error;
 mod health;
@@ -30,7 +29,6 @@ mod tests;
 use std::time::Duration;
 
 pub(crate) use self::{
-    breaker::{Breaker, Permit, Standing},
     error::{Error, Kind},
     health::{Failures, Health},
     link::Link,

@@ -35,6 +35,8 @@ mod lock_model;
 #[cfg(test)]
 mod lock_multi;
 #[cfg(test)]
+mod lock_server;
+#[cfg(test)]
 mod lock_shared;
 #[cfg(test)]
 mod lock_token;

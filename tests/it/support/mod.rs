@@ -14,3 +14,5 @@ pub mod origin;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod worker;
