@@ -71,9 +71,12 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
             return self.bypass(parts, body, outcome);
+        }
+        for offer in &self.policy.offers {
+            offer.reduce(&mut parts.headers);
         }
         let demand = self.policy.demand(&parts.headers);
         if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
