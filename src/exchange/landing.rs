@@ -80,7 +80,6 @@ where
             self.asked.method == Method::GET
                 && stale.head.fits(&self.asked.headers)
                 && Instant::now() < stale.lifetime.kept_until
-                && stale.is_valid(self.cache.purges())
         })
     }
 
@@ -191,7 +190,7 @@ where
                 let outcome = self.outcome(&judged).confirmed();
                 self.deliver_whole(parts, whole.clone(), outcome);
                 let (body, trailers) = whole;
-                self.conclude(*judged, body, trailers).await;
+                Box::pin(self.conclude(*judged, body, trailers)).await;
             }
         }
     }
@@ -273,7 +272,7 @@ where
                     let response = answer::complete(parts, whole, self.asked.wanted());
                     self.deliver_response(response, &judged);
                 }
-                self.conclude(judged, body, trailers).await;
+                Box::pin(self.conclude(judged, body, trailers)).await;
             }
             Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
                 let failure = Failure::Status(judged.head.status);
