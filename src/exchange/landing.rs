@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, response::Parts};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
@@ -23,14 +23,19 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Stream, Verdict},
-    http::{fields, vary::Vary},
+    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
+    http::{
+        fields,
+        revalidate::{self, Validation},
+        vary::Vary,
+    },
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
     local::{Memo, Note},
     policy::Policy,
     shared::{Filled, Release},
     status::{End, Forward, Outcome},
+    time,
 };
 
 /// A failure's response with a larger body is shared as its status alone: memos are many.
@@ -48,7 +53,10 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
+    /// Held where the build is no longer to be dropped, whoever leaves.
+    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
+    pub(super) validation: Validation,
 }
 
 impl<B, E> Landing<B, E>
@@ -57,12 +65,25 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    /// A build makes the whole response, whatever part of it was asked for.
-    pub(super) fn prepare<R>(&self, mut request: Request<R>) -> Request<R> {
+    /// A build makes the whole response, whatever part of it was asked for; where there is an entry
+    /// that it could confirm, it is asked to (RFC 9111 section 4.3.1).
+    pub(super) fn prepare<R>(&mut self, mut request: Request<R>) -> Request<R> {
         fields::for_build(request.headers_mut());
         self.policy.strip_cookies(request.headers_mut());
+        if let Some(stale) = self.confirmable() {
+            self.validation = revalidate::condition(request.headers_mut(), &stale.head.headers);
+        }
         Building::mark(request.extensions_mut(), &self.cache, &self.resource);
         request
+    }
+
+    fn confirmable(&self) -> Option<&Arc<Entry>> {
+        self.stale.as_ref().filter(|stale| {
+            self.asked.method == Method::GET
+                && stale.head.fits(&self.asked.headers)
+                && Instant::now() < stale.lifetime.kept_until
+                && stale.is_valid(self.cache.purges())
+        })
     }
 
     pub(super) async fn run<S, R>(mut self, inner: S, request: Request<R>)
@@ -70,7 +91,9 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        match build::head(inner, request, deadline).await {
+        let head = build::head(inner, request, deadline).await;
+        self.presence = Some(self.pilot.flight().presence());
+        match head {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
@@ -92,8 +115,12 @@ where
     /// The head is there: decide what the response is for, and who may have it.
     async fn land(mut self, response: Response<B>, deadline: Instant) {
         let (parts, body) = response.into_parts();
-        let judge = || judge::response(&parts, &self.asked, &self.policy, self.began);
-        let judged = match build::caught(judge) {
+        let confirms =
+            parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
+        if let Some(stale) = self.stale.clone().filter(|_| confirms) {
+            return Box::pin(self.confirm(parts, &stale)).await;
+        }
+        let judged = match self.judge(&parts) {
             Ok(judged) => judged,
             // The layer's predicate is the user's.
             Err(payload) => return self.fail_with_panic(payload).await,
@@ -139,6 +166,50 @@ where
         self.release(release).await;
     }
 
+    /// The stale entry is still right: with the fields of the 304 it is judged again, as the
+    /// response that it is (RFC 9111 section 4.3.4).
+    async fn confirm(mut self, mut parts: Parts, stale: &Entry) {
+        let whole = (stale.body.clone(), stale.trailers.clone());
+        let freshened = revalidate::freshen(&stale.head.headers, &parts.headers);
+        let speaks_of_it = freshened.is_some();
+        parts.status = stale.head.status;
+        parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
+        fields::date(&mut parts.headers, time::wall_clock());
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
+        match judged {
+            Plan::Alone(reason) => {
+                self.set_free(Verdict::Uncacheable);
+                let outcome = Outcome::forward(self.reason(), End::Unstored);
+                let outcome = outcome.confirmed().because(reason.as_str());
+                self.deliver_whole(parts, whole, outcome);
+                self.release(Release::Nothing).await;
+            }
+            Plan::Together(mut judged) => {
+                if !speaks_of_it {
+                    // It must not update what it does not mean (RFC 9111 section 4.3.3).
+                    judged.fate = Fate::Shared("validator");
+                }
+                let outcome = self.outcome(&judged).confirmed();
+                self.deliver_whole(parts, whole.clone(), outcome);
+                let (body, trailers) = whole;
+                self.conclude(*judged, body, trailers).await;
+            }
+        }
+    }
+
+    fn judge(&self, parts: &Parts) -> Result<Plan, build::Payload> {
+        build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
+    }
+
+    fn deliver_whole(&mut self, parts: Parts, whole: (Bytes, Option<HeaderMap>), outcome: Outcome) {
+        let parts = with_outcome(parts, outcome);
+        let response = answer::complete(parts, whole, self.asked.wanted());
+        self.deliver(Delivery::Response(response));
+    }
+
     /// Reads the body to its end, handing it out meanwhile where that is safe.
     async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
@@ -169,7 +240,9 @@ where
             hint,
         };
         let rest = self.deliver_leading(unsent, &judged);
+        self.presence = None;
         let drained = draining.await;
+        self.presence = Some(self.pilot.flight().presence());
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
@@ -283,7 +356,7 @@ where
         let variants = local.varies(&self.resource, Arc::clone(&fields));
         let variant = Variant::of(fields, &self.asked.headers);
         let key = self.resource.variant(&variant.values);
-        let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
+        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
             (
@@ -439,7 +512,8 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        let presence = self.pilot.flight().presence();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
         let parts = with_outcome(unsent.parts, self.outcome(judged));
         let response = answer::opening(parts, body, self.asked.wanted());
         self.deliver_response(response, judged);
@@ -459,8 +533,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match self.stale {
-            Some(_) => Forward::Stale,
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
             None if self.key == self.resource => Forward::Miss,
             None => Forward::VaryMiss,
         }

@@ -23,6 +23,7 @@ use crate::{
     cache::Cache,
     entry::Entry,
     flight::Pilot,
+    http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
     shared::{Lease, Release, Slot},
@@ -108,7 +109,7 @@ where
         let cancels = self.policy.on_disconnect == OnDisconnect::Cancel
             && self.ownership == Ownership::Requests;
         let flight = Arc::clone(self.pilot.flight());
-        let (inner, landing) = self.into_landing(lease, stale);
+        let (inner, mut landing) = self.into_landing(lease, stale);
         let request = landing.prepare(request);
         tokio::select! {
             biased;
@@ -132,6 +133,7 @@ where
         let landing = Landing {
             began: Instant::now(),
             delivery: Some(self.delivery),
+            validation: Validation::Unconditional,
             cache: self.cache,
             policy: self.policy,
             key: self.key,
@@ -141,6 +143,7 @@ where
             stale,
             pilot: self.pilot,
             keeper,
+            presence: None,
         };
         (self.inner, landing)
     }

@@ -73,8 +73,9 @@ impl Seek<'_> {
             }
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
-        let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers))
+        let now = Instant::now();
+        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
+        (fresh && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
@@ -121,7 +122,10 @@ impl Seek<'_> {
     fn take(&self, claimed: Option<Claimed>) -> Claims {
         Claims::Settled(match claimed {
             None | Some(Claimed::Absent) => self.build(None, None),
-            Some(Claimed::Fresh(entry)) => self.keep(entry),
+            Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
+                self.keep(entry)
+            }
+            Some(Claimed::Fresh(entry)) => self.build(None, Some(entry)),
             Some(Claimed::Varies(fields)) => {
                 self.cache
                     .local()

@@ -11,23 +11,36 @@ mod disconnect;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+mod http_options;
+#[cfg(test)]
+mod http_revalidation;
+#[cfg(test)]
 mod http_support;
 #[cfg(test)]
 mod keys;
-mod lock_exclusive;
-mod lock_extend;
-#[cfg(feature = "redis")]
-mod lock_faults;
-mod lock_ground;
-mod lock_input;
-mod lock_model;
-mod lock_multi;
-mod lock_shared;
-mod lock_token;
-mod lock_wait;
-#[cfg(feature = "redis")]
-mod lock_wire;
 #[cfg(test)]
+mod lock_exclusive;
+#[cfg(test)]
+mod lock_extend;
+#[cfg(all(test, feature = "redis"))]
+mod lock_faults;
+#[cfg(test)]
+mod lock_ground;
+#[cfg(test)]
+mod lock_input;
+#[cfg(test)]
+mod lock_model;
+#[cfg(test)]
+mod lock_multi;
+#[cfg(test)]
+mod lock_shared;
+#[cfg(test)]
+mod lock_token;
+#[cfg(test)]
+mod lock_wait;
+#[cfg(all(test, feature = "redis"))]
+mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]
 mod support;
