@@ -12,6 +12,8 @@ mod disconnect;
 mod http_answers;
 #[cfg(test)]
 mod http_support;
+#[cfg(all(test, feature = "redis"))]
+mod leases;
 mod lock_exclusive;
 mod lock_extend;
 #[cfg(feature = "redis")]
@@ -25,6 +27,8 @@ mod lock_token;
 mod lock_wait;
 #[cfg(feature = "redis")]
 mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
+mod redis_faults;
 #[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]
