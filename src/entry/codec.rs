@@ -223,6 +223,7 @@ impl Meta {
             fresh_until,
             revalidate_until: fresh_until + self.stale_while_revalidate,
             error_until: fresh_until + self.stale_if_error,
+            kept_until: asked.sent + asked.left,
         };
         let began = asked.began;
         let mut entry = Entry::new(

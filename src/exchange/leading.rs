@@ -23,6 +23,7 @@ use crate::{
     cache::Cache,
     entry::Entry,
     flight::Pilot,
+    http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
     shared::{Lease, Release, Slot},
@@ -82,6 +83,7 @@ where
             policy: &self.policy,
             key: &self.key,
             resource: &self.resource,
+            tag: self.tag,
             asked: &self.asked,
             stale: self.stale.as_ref(),
             ownership: self.ownership,
@@ -108,7 +110,7 @@ where
         let cancels = self.policy.on_disconnect == OnDisconnect::Cancel
             && self.ownership == Ownership::Requests;
         let flight = Arc::clone(self.pilot.flight());
-        let (inner, landing) = self.into_landing(lease, stale);
+        let (inner, mut landing) = self.into_landing(lease, stale);
         let request = landing.prepare(request);
         tokio::select! {
             biased;
@@ -132,6 +134,7 @@ where
         let landing = Landing {
             began: Instant::now(),
             delivery: Some(self.delivery),
+            validation: Validation::Unconditional,
             cache: self.cache,
             policy: self.policy,
             key: self.key,
@@ -141,7 +144,6 @@ where
             stale,
             pilot: self.pilot,
             keeper,
-            presence: None,
         };
         (self.inner, landing)
     }

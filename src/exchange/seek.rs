@@ -11,8 +11,8 @@ use crate::{
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
-    key::Key,
-    local::Memo,
+    key::{Digest, Key},
+    local::Note,
     policy::{Mode, Policy},
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
     token::Token,
@@ -25,6 +25,7 @@ pub(super) struct Seek<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: &'a Key,
     pub(super) resource: &'a Key,
+    pub(super) tag: Digest,
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
@@ -49,8 +50,7 @@ impl Seek<'_> {
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
         }
-        let memos = self.asked.key_in_class(self.key);
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(&memos, Instant::now()) {
+        if let Some(Note::HitForMiss) = self.note() {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -60,6 +60,11 @@ impl Seek<'_> {
         }
     }
 
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
+    }
+
     /// Another flight may have landed between the request's look and this one's start.
     fn look_again(&self) -> Option<News> {
         let fields = self.cache.local().fields(self.resource);
@@ -67,8 +72,9 @@ impl Seek<'_> {
             return Some(News::Elsewhere(fields));
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
-        let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers))
+        let now = Instant::now();
+        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
+        (fresh && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
@@ -120,7 +126,10 @@ impl Seek<'_> {
             },
             Some(Claimed::Absent) => self.build(None, None),
             Some(Claimed::Unwritable { stale }) => self.build(None, stale),
-            Some(Claimed::Fresh(entry)) => self.keep(entry),
+            Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
+                self.keep(entry)
+            }
+            Some(Claimed::Fresh(entry)) => self.build(None, Some(entry)),
             Some(Claimed::Varies(fields)) => {
                 self.cache
                     .local()

@@ -262,7 +262,7 @@ fn unstored(response: &Parts, freshness: &Freshness) -> Option<Unstored> {
     }
 }
 
-fn has_validator(response: &Parts) -> bool {
+pub(crate) fn has_validator(response: &Parts) -> bool {
     response.headers.contains_key(ETAG) || date(&response.headers, &LAST_MODIFIED).is_some()
 }
 
