@@ -22,6 +22,8 @@ mod http_support;
 mod http_wire;
 #[cfg(test)]
 mod keys;
+#[cfg(all(test, feature = "redis"))]
+mod leases;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
@@ -46,6 +48,8 @@ mod lock_token;
 mod lock_wait;
 #[cfg(all(test, feature = "redis"))]
 mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
+mod redis_faults;
 #[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]
