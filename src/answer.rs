@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     body::Body,
     entry::Entry,
-    flight::{Failure, Stream},
+    flight::{Failure, Presence, Stream},
     http::{
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
@@ -139,7 +139,7 @@ fn part<B>(
 
 /// A response that another request's build is still producing.
 pub(crate) fn from_stream<B>(
-    stream: &Stream,
+    (stream, presence): (&Stream, Presence),
     wanted: Wanted<'_>,
     outcome: Outcome,
 ) -> Response<Body<B>> {
@@ -155,7 +155,7 @@ pub(crate) fn from_stream<B>(
     let body = if *wanted.method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint)
+        Body::shared(stream.body.reader(), stream.hint, presence)
     };
     response(stream.head.status, headers, body)
 }
@@ -178,6 +178,12 @@ pub(crate) fn failed<B>(
 pub(crate) fn unavailable<B>(detail: &'static str, reason: Forward) -> Response<Body<B>> {
     let outcome = Outcome::forward(reason, End::Unstored).because(detail);
     plain(StatusCode::SERVICE_UNAVAILABLE, outcome)
+}
+
+/// The request wants an entry or nothing, and there is no entry it takes (RFC 9111 section 5.2.1.7).
+pub(crate) fn only_if_cached<B>() -> Response<Body<B>> {
+    let outcome = Outcome::refused("only-if-cached");
+    plain(StatusCode::GATEWAY_TIMEOUT, outcome)
 }
 
 fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {

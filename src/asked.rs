@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::{
     answer::Wanted,
-    http::{conditional, storable},
+    entry::{Entry, Worth},
+    http::{cache_control::RequestDirectives, conditional, storable},
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
@@ -19,6 +20,8 @@ pub(crate) struct Asked {
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
+    /// What it asks of an entry, where the layer honours that.
+    pub(crate) demand: Option<RequestDirectives>,
 }
 
 impl Asked {
@@ -26,6 +29,19 @@ impl Asked {
         Wanted {
             method: &self.method,
             headers: &self.headers,
+        }
+    }
+
+    /// Whether it takes the entry as it is.
+    pub(crate) fn takes(&self, entry: &Entry, now: Instant) -> bool {
+        self.demand.is_none_or(|demand| entry.suits(&demand, now))
+    }
+
+    /// Why it goes to the inner service although there is `entry`.
+    pub(crate) fn reason(&self, entry: &Entry) -> Forward {
+        match entry.worth(Instant::now()) {
+            Worth::Fresh if self.demand.is_some() => Forward::Request,
+            _ => Forward::Stale,
         }
     }
 
@@ -72,8 +88,9 @@ pub(crate) fn admitted(
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
     let identified = keyed == Keyed::Credentials;
+    let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
-    if cookies && !identified {
+    if cookies && !keyed_by(header::COOKIE) {
         policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
@@ -82,9 +99,7 @@ pub(crate) fn admitted(
         policy.authorization,
     ) {
         (false, _) => Ok(storable::Authorization::Absent),
-        (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
-            Ok(storable::Authorization::Keyed)
-        }
+        (true, _) if keyed_by(header::AUTHORIZATION) => Ok(storable::Authorization::Keyed),
         (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
         (true, Authorization::Bypass) => {
             policy.tell_of_bypass("authorization");

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::{body::Body, status::Outcome};
+use crate::{body::Body, invalidation::Invalidation, status::Outcome};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -39,9 +39,25 @@ pin_project! {
         S: Service<Request<ReqBody>>,
     {
         Ready { response: Option<Response<Body<ResBody>>> },
-        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, outcome: Outcome },
-        Calling { #[pin] future: S::Future, outcome: Outcome },
+        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, passing: Passing },
+        Calling { #[pin] future: S::Future, passing: Passing },
         Exchange { future: Boxed<ResBody, S::Error> },
+    }
+}
+
+/// What is said and done when a request that bypasses has its response.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    pub(crate) outcome: Outcome,
+    pub(crate) invalidation: Option<Box<Invalidation>>,
+}
+
+impl Passing {
+    fn end<B>(&self, response: &mut Response<B>) {
+        if let Some(invalidation) = &self.invalidation {
+            invalidation.settle(response);
+        }
+        self.outcome.write(response.headers_mut());
     }
 }
 
@@ -57,13 +73,13 @@ where
     }
 
     /// Straight to the inner service, once it is ready.
-    pub(crate) fn bypass(inner: S, request: Request<ReqBody>, outcome: Outcome) -> Self {
+    pub(crate) fn bypass(inner: S, request: Request<ReqBody>, passing: Passing) -> Self {
         let (inner, request) = (Some(inner), Some(request));
         Self {
             kind: Kind::Waking {
                 inner,
                 request,
-                outcome,
+                passing,
             },
         }
     }
@@ -94,7 +110,7 @@ where
                 KindProjection::Waking {
                     inner,
                     request,
-                    outcome,
+                    passing,
                 } => {
                     let service = inner
                         .as_mut()
@@ -103,12 +119,16 @@ where
                     let request = request
                         .take()
                         .expect("the request is there until it is sent");
-                    let (future, outcome) = (service.call(request), *outcome);
-                    kind.set(Kind::Calling { future, outcome });
+                    let future = service.call(request);
+                    let passing = Passing {
+                        outcome: passing.outcome,
+                        invalidation: passing.invalidation.take(),
+                    };
+                    kind.set(Kind::Calling { future, passing });
                 }
-                KindProjection::Calling { future, outcome } => {
+                KindProjection::Calling { future, passing } => {
                     let mut response = ready!(future.poll(cx))?.map(Body::passed);
-                    outcome.write(response.headers_mut());
+                    passing.end(&mut response);
                     return Poll::Ready(Ok(response));
                 }
                 KindProjection::Exchange { future } => return future.as_mut().poll(cx),

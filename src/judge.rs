@@ -8,8 +8,8 @@ use crate::{
     entry::{Head, Lifetime},
     http::{
         fields,
-        freshness::Source,
-        storable::{self, Judgement, Lesson, Reason, RequestFacts, Storage, Withheld},
+        freshness::{Freshness, Source},
+        storable::{self, Judgement, Lesson, Reason, RequestFacts, Withheld},
         vary::Vary,
     },
     policy::{Mode, Policy},
@@ -92,7 +92,6 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
     let received = Instant::now();
     let facts = RequestFacts {
         authorization: asked.authorization,
-        storage: Storage::Allowed,
         delay: received - began,
     };
     let now = time::wall_clock();
@@ -128,7 +127,7 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             let fate = match (policy.mode, &asked.method) {
                 (_, &Method::HEAD) => Fate::Shared("head"),
                 (Mode::Coalesce | Mode::Bypass, _) => Fate::Shared("coalesce-only"),
-                (Mode::Cache, _) => Fate::Stored(Lifetime::of(&freshness, received)),
+                (Mode::Cache, _) => Fate::Stored(lifetime(&freshness, parts, policy, received)),
             };
             together(fate, &withheld, age)
         }
@@ -138,6 +137,15 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             Plan::Alone(Alone::Predicate)
         }
         _ => plan,
+    }
+}
+
+fn lifetime(freshness: &Freshness, parts: &Parts, policy: &Policy, received: Instant) -> Lifetime {
+    let lifetime = Lifetime::of(freshness, received);
+    if storable::has_validator(parts) {
+        lifetime.kept_for(policy.keep_for_validation)
+    } else {
+        lifetime
     }
 }
 

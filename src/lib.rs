@@ -81,6 +81,7 @@ mod exchange;
 mod flight;
 mod future;
 mod http;
+mod invalidation;
 mod judge;
 mod key;
 mod layer;
@@ -105,6 +106,6 @@ pub use self::{
     future::ResponseFuture,
     key::{KeyWriter, Keyed, QueryKey},
     layer::BufferLayer,
-    policy::{Fallback, Mode, OnDisconnect},
+    policy::{Fallback, Mode, OnDisconnect, RequestDirectives},
     service::BufferService,
 };

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
 use crate::{
     flight::Limits,
-    http::storable::Rules,
+    http::{cache_control, negotiate::Offer, storable::Rules},
     key::{self, KeyRules},
 };
 
@@ -26,6 +26,9 @@ pub(crate) struct Policy {
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
     pub(crate) ranges: Ranges,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) request_directives: RequestDirectives,
+    pub(crate) keep_for_validation: Duration,
     pub(crate) max_body: usize,
     pub(crate) max_variants: usize,
     pub(crate) wait_timeout: Duration,
@@ -51,6 +54,9 @@ impl Default for Policy {
             jitter: 0.05,
             cache_if: None,
             ranges: Ranges::Pass,
+            offers: Vec::new(),
+            request_directives: RequestDirectives::Ignore,
+            keep_for_validation: Duration::from_secs(3600),
             max_body: 4 * 1024 * 1024,
             max_variants: 16,
             wait_timeout: Duration::from_secs(5),
@@ -87,6 +93,14 @@ impl Policy {
         self.ranges == Ranges::Pass
             && request.method == Method::GET
             && request.headers.contains_key(header::RANGE)
+    }
+
+    /// What a request asks of an entry, if that counts.
+    pub(crate) fn demand(&self, request: &HeaderMap) -> Option<cache_control::RequestDirectives> {
+        let counts = self.request_directives == RequestDirectives::Honour
+            && (request.contains_key(header::CACHE_CONTROL)
+                || request.contains_key(header::PRAGMA));
+        counts.then(|| cache_control::RequestDirectives::of_request(request))
     }
 
     /// Says, once for each layer, that requests with credentials are not cached.
@@ -175,6 +189,26 @@ pub enum OnDisconnect {
     Finish,
     /// It is dropped, and its lease released.
     Cancel,
+}
+
+/// What `Cache-Control` in a request means (RFC 9111 section 5.2.1).
+///
+/// ```
+/// use tower_stampede::{BufferLayer, Cache, RequestDirectives};
+///
+/// let layer = BufferLayer::new(Cache::in_memory()).request_directives(RequestDirectives::Honour);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestDirectives {
+    /// Nothing: no client can force a build.
+    #[default]
+    Ignore,
+    /// What it says. `no-cache`, `max-age` and `min-fresh` refuse an entry, which is then validated or
+    /// built anew, once for all who ask at the same time; `max-stale` takes a stale one, though none
+    /// staler than its stale windows allow; `no-store` bypasses; `only-if-cached` gets 504 where this
+    /// process has no entry that suits. `Pragma: no-cache` counts where there is no `Cache-Control`.
+    Honour,
 }
 
 /// What a range request does on a cold key.

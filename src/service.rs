@@ -17,8 +17,12 @@ use crate::{
     cache::Cache,
     entry::{Entry, Worth},
     exchange::{Building, Exchange, Parcel},
-    future::ResponseFuture,
-    http::storable,
+    future::{Passing, ResponseFuture},
+    http::{
+        cache_control::{RequestDirectives, RequestFlag},
+        storable,
+    },
+    invalidation::Invalidation,
     key::Key,
     local::Found,
     policy::{Mode, Policy},
@@ -67,13 +71,20 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
             return self.bypass(parts, body, outcome);
         }
+        for offer in &self.policy.offers {
+            offer.reduce(&mut parts.headers);
+        }
+        let demand = self.policy.demand(&parts.headers);
+        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
+            return self.bypass(parts, body, Outcome::bypass("request-no-store"));
+        }
         with_scratch(|key| match self.identify(&parts, key) {
             Err(outcome) => self.bypass(parts, body, outcome),
-            Ok(authorization) => self.answer(parts, body, key, authorization),
+            Ok(authorization) => self.answer((parts, body), key, (authorization, demand)),
         })
     }
 }
@@ -89,8 +100,12 @@ impl<S> BufferService<S> {
         S: Service<Request<ReqBody>> + Clone,
     {
         self.cache.count().bypassed();
+        let passing = Passing {
+            outcome,
+            invalidation: Invalidation::of(&parts, &self.cache, &self.policy),
+        };
         let request = Request::from_parts(parts, body);
-        ResponseFuture::bypass(self.inner.clone(), request, outcome)
+        ResponseFuture::bypass(self.inner.clone(), request, passing)
     }
 
     /// Writes the request's key, and decides whether its credentials let it be cached.
@@ -106,10 +121,9 @@ impl<S> BufferService<S> {
     /// Answers from the local tier, or starts the exchange.
     fn answer<ReqBody, ResBody>(
         &self,
-        parts: Parts,
-        body: ReqBody,
+        (parts, body): (Parts, ReqBody),
         key: &mut Vec<u8>,
-        authorization: storable::Authorization,
+        facts: Facts,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
@@ -130,16 +144,21 @@ impl<S> BufferService<S> {
             method: &parts.method,
             headers: &parts.headers,
         };
-        let stale = match self.use_found(found, wanted, now) {
+        let stale = match self.use_found((found, now), wanted, facts.1) {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(response, entry) => {
-                let exchange =
-                    self.exchange((parts, body), (key, primary), authorization, Some(entry));
+                let exchange = self.exchange((parts, body), (key, primary), facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
             Local::Nothing(stale) => stale,
         };
+        if facts
+            .1
+            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
+        {
+            return ResponseFuture::ready(answer::only_if_cached());
+        }
         if Building::contains(
             &parts.extensions,
             &self.cache,
@@ -159,7 +178,7 @@ impl<S> BufferService<S> {
                 Outcome::forward(reason, End::Unstored).because("range"),
             );
         }
-        let exchange = self.exchange((parts, body), (key, primary), authorization, stale);
+        let exchange = self.exchange((parts, body), (key, primary), facts, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
     }
 
@@ -167,7 +186,7 @@ impl<S> BufferService<S> {
         &self,
         (parts, body): (Parts, ReqBody),
         (key, primary): (&[u8], usize),
-        authorization: storable::Authorization,
+        (authorization, demand): Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
     where
@@ -178,6 +197,7 @@ impl<S> BufferService<S> {
             headers: parts.headers.clone(),
             authorization,
             arrived: Instant::now(),
+            demand,
         };
         Exchange {
             inner: self.inner.clone(),
@@ -192,24 +212,38 @@ impl<S> BufferService<S> {
         }
     }
 
-    fn use_found<B>(&self, found: Found, wanted: Wanted<'_>, now: Instant) -> Local<B> {
+    fn use_found<B>(
+        &self,
+        (found, now): (Found, Instant),
+        wanted: Wanted<'_>,
+        demand: Option<RequestDirectives>,
+    ) -> Local<B> {
         let Found::Entry(entry, worth) = found else {
             return Local::Nothing(None);
         };
+        let suits =
+            self.cache.trusts_local() && demand.is_none_or(|demand| entry.suits(&demand, now));
         match worth {
-            _ if !self.cache.trusts_local() => Local::Nothing(Some(entry)),
-            Worth::Fresh => {
+            Worth::Fresh if suits => {
                 self.cache.count().hit();
                 Local::Answer(answer::hit(&entry, wanted, now))
             }
-            Worth::StaleWhileRevalidate => {
+            Worth::StaleWhileRevalidate if suits => {
                 self.cache.count().stale();
                 Local::Stale(answer::hit(&entry, wanted, now), entry)
             }
-            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+            // It asked for no better.
+            Worth::StaleIfError if suits && demand.is_some() => {
+                self.cache.count().stale();
+                Local::Answer(answer::hit(&entry, wanted, now))
+            }
+            _ => Local::Nothing(Some(entry)),
         }
     }
 }
+
+/// What else of a request decides about an entry.
+type Facts = (storable::Authorization, Option<RequestDirectives>);
 
 /// What the local tier's find is worth.
 enum Local<B> {

@@ -56,6 +56,15 @@ pub(crate) enum End {
     Overflow,
 }
 
+/// Why a chunk was not appended; it comes back.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The body would pass its own limit.
+    TooLarge(Bytes),
+    /// All bodies of the cache together would pass theirs.
+    NoRoom(Bytes),
+}
+
 /// The shared part, from which readers are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Growing(Arc<Shared>);
@@ -116,11 +125,14 @@ impl Writer {
     /// # Errors
     ///
     /// The body would pass its limit, or all bodies together the cache's: the chunk comes back.
-    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Bytes> {
+    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Refused> {
         let mut state = self.0.lock();
         let length = state.length.saturating_add(chunk.len());
-        if length > self.0.limit || !self.0.memory.reserve(chunk.len()) {
-            return Err(chunk);
+        if length > self.0.limit {
+            return Err(Refused::TooLarge(chunk));
+        }
+        if !self.0.memory.reserve(chunk.len()) {
+            return Err(Refused::NoRoom(chunk));
         }
         state.length = length;
         state.chunks.push(chunk);

@@ -20,10 +20,11 @@ pub use self::{
 use crate::{
     body::Memory,
     flight::Flights,
-    key::{self, Key},
+    key::{self, Digest, Key},
     local::{Found, Local},
     purges::{Moment, Purges},
     shared::{Place, Shared},
+    task,
 };
 
 /// What the routes of a service share: stored responses, builds under way, and the shared tier.
@@ -96,6 +97,15 @@ impl Cache {
         match &self.0.shared {
             Some(shared) => shared.purge(tag).await.map_err(PurgeError::new),
             None => Ok(()),
+        }
+    }
+
+    /// Purges what carries `tag`: here at once, elsewhere in the background.
+    pub(crate) fn invalidate(&self, tag: Digest) {
+        self.0.purges.purge(tag);
+        if let Some(shared) = self.0.shared.clone() {
+            // A failure is logged where it happens. Without a runtime there is nobody to tell.
+            drop(task::spawn(async move { drop(shared.purge(tag).await) }));
         }
     }
 

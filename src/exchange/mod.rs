@@ -34,8 +34,8 @@ use crate::{
     entry::{self, Entry, Fields, Worth},
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
-    local::Memo,
-    policy::{Fallback, OnDisconnect, Policy},
+    local::Note,
+    policy::{Fallback, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -95,7 +95,7 @@ where
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
         // What a HEAD would build is no entry.
-        if self.asked.method == Method::HEAD || self.memo().is_some() {
+        if self.asked.method == Method::HEAD || self.note().is_some() {
             return;
         }
         if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
@@ -111,7 +111,7 @@ where
                 return answered;
             }
             let (mut seat, mut delivery) = match self.join(slot) {
-                Joined::Full if matches!(self.memo(), Some(Memo::HitForMiss { .. })) => {
+                Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
                     return Waited::Free("uncacheable");
                 }
                 Joined::Full => return Waited::TimedOut,
@@ -123,9 +123,6 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
-                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
-                    return Waited::Answered(response.map(|body| body.seated(seat)));
-                }
                 waited => return waited,
             }
         }
@@ -137,17 +134,16 @@ where
         if slot == Slot::Extra {
             return None;
         }
-        match self.memo()? {
-            Memo::Failed { failure, .. } => Some(Waited::Answered(self.failed(&failure))),
+        match self.note()? {
+            Note::Failed(failure) => Some(Waited::Answered(self.failed(&failure))),
             // The one who finds no flight probes; the others do not wait for it.
-            Memo::HitForMiss { .. } => None,
+            Note::HitForMiss => None,
         }
     }
 
-    fn memo(&self) -> Option<Memo> {
-        self.cache
-            .local()
-            .memo(&self.asked.key_in_class(&self.key), Instant::now())
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(&self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
     }
 
     fn join(&self, slot: Slot) -> Joined {
@@ -215,16 +211,29 @@ where
                     if !builds_for_us {
                         return Waited::TimedOut;
                     }
-                    if self.policy.fallback.first() == Some(&Fallback::Stale)
-                        && let Some(response) = self.stale_fallback()
-                    {
-                        return Waited::Answered(response);
+                    match self.instead_of_own_build() {
+                        Some(waited) => return waited,
+                        None => patience = Patience::Unlimited,
                     }
-                    // Its own build is what it would fall back on.
-                    patience = Patience::Unlimited;
                 }
             }
         }
+    }
+
+    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
+    fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
+        for fallback in &self.policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Some(Waited::Answered(response));
+                    }
+                }
+                Fallback::Build => return None,
+                Fallback::Reject => break,
+            }
+        }
+        Some(Waited::TimedOut)
     }
 
     /// Acts on the flight's news as one of its waiters.
@@ -234,7 +243,11 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    self.asked.wanted(),
+                    outcome,
+                ))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
@@ -306,6 +319,8 @@ where
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
         self.stale_fallback().unwrap_or_else(|| {
             self.cache.count().failed();
+            let status = failure.unless_it_fits(&self.asked.headers);
+            let failure = status.as_ref().unwrap_or(failure);
             answer::failed(failure, self.asked.wanted(), self.reason())
         })
     }
@@ -361,8 +376,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match self.stale {
-            Some(_) => Forward::Stale,
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
             None if self.key == self.resource => Forward::Miss,
             None => Forward::VaryMiss,
         }

@@ -11,8 +11,8 @@ use crate::{
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
-    key::Key,
-    local::Memo,
+    key::{Digest, Key},
+    local::Note,
     policy::{Mode, Policy},
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
     token::Token,
@@ -25,6 +25,7 @@ pub(super) struct Seek<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: &'a Key,
     pub(super) resource: &'a Key,
+    pub(super) tag: Digest,
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
@@ -49,8 +50,7 @@ impl Seek<'_> {
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
         }
-        let memos = self.asked.key_in_class(self.key);
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(&memos, Instant::now()) {
+        if let Some(Note::HitForMiss) = self.note() {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -60,16 +60,21 @@ impl Seek<'_> {
         }
     }
 
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
+    }
+
     /// Another flight may have landed between the request's look and this one's start.
     fn look_again(&self) -> Option<News> {
-        if self.key == self.resource {
-            if let Some(fields) = self.cache.local().fields(self.resource) {
-                return Some(News::Elsewhere(fields));
-            }
+        let fields = self.cache.local().fields(self.resource);
+        if let Some(fields) = fields.filter(|_| self.key == self.resource) {
+            return Some(News::Elsewhere(fields));
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
-        let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers))
+        let now = Instant::now();
+        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
+        (fresh && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
@@ -93,7 +98,7 @@ impl Seek<'_> {
                 token,
                 have: self.stale.cloned(),
                 purpose,
-                began: self.flight.began,
+                began: self.cache.moment(),
                 deadline: Instant::now(),
             };
             let left = match self.take(shared.claim(claim, &mut budget).await) {
@@ -105,7 +110,7 @@ impl Seek<'_> {
             }
             tokio::select! {
                 () = watch.event() => {}
-                () = sleep(poll.next().min(left)) => {}
+                () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
                 () = self.flight.sealed_empty() => return Sought::Nobody,
             }
             purpose = Purpose::ServeAfterWait;
@@ -115,8 +120,16 @@ impl Seek<'_> {
     /// Acts on the answer to a claim.
     fn take(&self, claimed: Option<Claimed>) -> Claims {
         Claims::Settled(match claimed {
-            None | Some(Claimed::Absent) => self.build(None, None),
-            Some(Claimed::Fresh(entry)) => self.keep(entry),
+            None => match self.held() {
+                Some(entry) => found(Arc::clone(entry)),
+                None => self.build(None, None),
+            },
+            Some(Claimed::Absent) => self.build(None, None),
+            Some(Claimed::Unwritable { stale }) => self.build(None, stale),
+            Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
+                self.keep(entry)
+            }
+            Some(Claimed::Fresh(entry)) => self.build(None, Some(entry)),
             Some(Claimed::Varies(fields)) => {
                 self.cache
                     .local()
@@ -151,6 +164,12 @@ impl Seek<'_> {
         })
     }
 
+    /// The local entry that was to be confirmed, where there is nobody to ask.
+    fn held(&self) -> Option<&Arc<Entry>> {
+        let held = self.stale.filter(|held| held.is_valid(self.cache.purges()));
+        held.filter(|held| held.worth(Instant::now()) == Worth::Fresh)
+    }
+
     /// A fresh entry of the shared tier goes into the local one.
     fn keep(&self, entry: Arc<Entry>) -> Sought {
         self.cache
@@ -161,7 +180,12 @@ impl Seek<'_> {
     }
 
     fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
-        let stale = stale.or_else(|| self.stale.cloned());
+        // What the shared tier has just given is not purged.
+        let known = || {
+            self.stale
+                .filter(|stale| stale.is_valid(self.cache.purges()))
+        };
+        let stale = stale.or_else(|| known().cloned());
         Sought::Build { lease, stale }
     }
 }
@@ -174,6 +198,9 @@ enum Claims {
 fn found(entry: Arc<Entry>) -> Sought {
     Sought::Found(News::Found(entry))
 }
+
+/// A lease that is about to end is no reason to ask at once.
+const SHORTEST_POLL: Duration = Duration::from_millis(5);
 
 /// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
 #[derive(Debug)]

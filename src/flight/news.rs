@@ -1,6 +1,6 @@
 //! What a flight tells those who are in it.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -52,6 +52,18 @@ pub(crate) enum Verdict {
     Abandoned,
 }
 
+impl Verdict {
+    /// Of a flight whose task ends without one, here and now.
+    pub(super) fn untold() -> Self {
+        if thread::panicking() {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Self::Failed(Arc::new(Failure::Status(status)))
+        } else {
+            Self::Abandoned
+        }
+    }
+}
+
 /// A failed build, as it is shared with everybody but the request that started it.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -70,6 +82,19 @@ impl Failure {
             Self::Status(entry.head.status)
         } else {
             Self::Response(entry)
+        }
+    }
+
+    /// What is left of it for a request with these fields: its status, if the rest is for others.
+    pub(crate) fn unless_it_fits(&self, request: &HeaderMap) -> Option<Self> {
+        match self {
+            Self::Response(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(entry.head.status))
+            }
+            Self::Stale(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
+            }
+            Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,
         }
     }
 

@@ -1,13 +1,56 @@
 //! Integration tests: one binary, real parts.
-#![expect(clippy::disallowed_methods, reason = "tests are the callers that spawn")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are the callers that spawn"
+)]
 
+#[cfg(test)]
+mod coalescing;
 #[cfg(test)]
 mod disconnect;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+mod http_options;
+#[cfg(test)]
+mod http_revalidation;
+#[cfg(test)]
+mod http_shared;
+#[cfg(test)]
 mod http_support;
 #[cfg(test)]
+mod http_wire;
+#[cfg(test)]
+mod keys;
+#[cfg(all(test, feature = "redis"))]
+mod leases;
+#[cfg(test)]
+mod lock_exclusive;
+#[cfg(test)]
+mod lock_extend;
+#[cfg(all(test, feature = "redis"))]
+mod lock_faults;
+#[cfg(test)]
+mod lock_ground;
+#[cfg(test)]
+mod lock_input;
+#[cfg(test)]
+mod lock_model;
+#[cfg(test)]
+mod lock_multi;
+#[cfg(test)]
+mod lock_server;
+#[cfg(test)]
+mod lock_shared;
+#[cfg(test)]
+mod lock_token;
+#[cfg(test)]
+mod lock_wait;
+#[cfg(all(test, feature = "redis"))]
+mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
+mod redis_faults;
+#[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]
 mod support;
