@@ -66,16 +66,16 @@ pub(crate) async fn stampede(
     }
     let mut lines = lines.into_iter();
     let mut herd = JoinSet::new();
-    if let (
-        Pattern::FirstLeaves {
-            others_after,
-            leaves_after,
-        },
-        Some(first),
-    ) = (pattern, lines.next())
+    if let Pattern::FirstLeaves {
+        others_after,
+        leaves_after,
+    } = pattern
     {
+        let first = lines.next();
         herd.spawn(async move {
-            drop(timeout(leaves_after, first.ask(path)).await);
+            if let Some(first) = first {
+                drop(timeout(leaves_after, first.ask(path)).await);
+            }
             None
         });
         sleep(others_after).await;
@@ -119,10 +119,12 @@ impl Line {
             mut connection,
         } = self;
         let sent = Instant::now();
-        let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
-        let answer = match select(answer, &mut connection).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right((_, answer)) => answer.await,
+        let answer = {
+            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
+            match select(answer, &mut connection).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right((_, answer)) => answer.await,
+            }
         };
         let latency = sent.elapsed();
         let end = match answer {

@@ -1,7 +1,7 @@
 //! Child processes that never outlive this one: each is this program again, with other arguments.
 //!
-//! A child's standard input is a pipe that nobody writes to. When the parent ends, in whatever way,
-//! the pipe closes and the child ends too.
+//! A child's standard input is a pipe that nobody writes to. When the parent lets go of it, or ends in
+//! whatever way, the pipe closes, and the child ends what it has started and then itself.
 
 use std::{env, ffi::OsString, io, process::Stdio};
 
@@ -10,7 +10,7 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// A running child. Killed when dropped.
+/// A running child. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Offspring {
     _process: Child,
@@ -25,7 +25,6 @@ impl Offspring {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()?;
         let output = process.stdout.take().expect("stdout is piped");
         let mut announcement = String::new();

@@ -8,6 +8,8 @@
 mod coalescing;
 #[cfg(test)]
 mod disconnect;
+#[cfg(all(test, feature = "redis"))]
+mod examples;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]

@@ -1,0 +1,207 @@
+//! The examples do what the README says of them.
+
+use std::{
+    env,
+    io::{BufRead as _, BufReader, Read as _},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+/// The example, which Cargo builds beside the tests.
+fn herd(arguments: &[&str]) -> Command {
+    let tests = env::current_exe().expect("the test is a file");
+    let built: PathBuf = tests
+        .ancestors()
+        .nth(2)
+        .expect("in a folder of the target")
+        .join("examples/herd");
+    if !built.exists() {
+        let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--example", "herd"])
+            .status();
+        assert!(
+            status.is_ok_and(|status| status.success()),
+            "the example builds"
+        );
+    }
+    let mut command = Command::new(built);
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn reports(arguments: &[&str]) -> Vec<Value> {
+    let output = herd(arguments)
+        .arg("--json")
+        .output()
+        .expect("the example runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn report(case: &str) -> Value {
+    let mut all = reports(&["--requests", "50", "--build-ms", "50", "--case", case]);
+    assert_eq!(all.len(), 1);
+    all.remove(0)
+}
+
+fn count(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is a count"))
+}
+
+#[test]
+fn the_herd_reports_exactly_the_documented_fields() {
+    let report = report("cold");
+
+    let names = |value: &Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let measured = [
+        "builds",
+        "errors",
+        "max_ms",
+        "p50_ms",
+        "p99_ms",
+        "peak_builds",
+        "redis_commands",
+        "requests",
+        "status",
+    ];
+    let mut all = [&measured[..], &["case", "workers", "unprotected"]].concat();
+    all.sort_unstable();
+    assert_eq!(names(&report), all);
+    assert_eq!(names(&report["unprotected"]), measured);
+}
+
+#[test]
+fn one_worker_builds_once_and_answers_everyone() {
+    for case in ["cold", "expired"] {
+        let report = report(case);
+
+        assert_eq!(
+            (count(&report["builds"]), count(&report["peak_builds"])),
+            (1, 1),
+            "{case}"
+        );
+        assert_eq!(count(&report["status"]["200"]), 50, "{case}");
+        assert_eq!(count(&report["errors"]), 0, "{case}");
+        assert_eq!(count(&report["redis_commands"]), 0, "{case}");
+        assert_eq!(count(&report["unprotected"]["builds"]), 50, "{case}");
+    }
+}
+
+#[test]
+fn a_failing_build_is_not_repeated() {
+    let failing = report("failing");
+    let panicking = report("panicking");
+
+    assert_eq!(count(&failing["builds"]), 1);
+    assert_eq!(count(&failing["status"]["500"]), 50);
+    assert_eq!(count(&panicking["builds"]), 1);
+    assert_eq!(count(&panicking["status"]["500"]), 49);
+    assert_eq!(
+        count(&panicking["errors"]),
+        1,
+        "the panic reaches the request that started the build"
+    );
+    assert_eq!(count(&panicking["unprotected"]["errors"]), 50);
+}
+
+#[test]
+fn a_client_that_leaves_harms_nobody() {
+    let report = report("disconnect");
+
+    assert_eq!(count(&report["builds"]), 1);
+    assert_eq!(count(&report["status"]["200"]), 49);
+    assert_eq!(count(&report["errors"]), 0);
+}
+
+#[test]
+fn whoever_cannot_share_is_answered_alone() {
+    let all = reports(&[
+        "--requests",
+        "50",
+        "--build-ms",
+        "50",
+        "--case",
+        "uncacheable",
+        "--case",
+        "large",
+    ]);
+
+    let cases: Vec<_> = all
+        .iter()
+        .map(|report| report["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(cases, ["uncacheable", "uncacheable-second-wave", "large"]);
+    for report in all {
+        assert_eq!(count(&report["status"]["200"]), 50, "{report}");
+        assert_eq!(count(&report["builds"]), 50, "{report}");
+    }
+}
+
+#[test]
+fn those_who_have_waited_long_enough_share_one_more_build() {
+    let report = report("slow");
+
+    assert!(count(&report["builds"]) <= 2, "{report}");
+    assert_eq!(count(&report["status"]["200"]), 50);
+}
+
+#[test]
+fn workers_on_one_redis_build_once_and_ask_it_rarely() {
+    let of = |requests| {
+        reports(&[
+            "--workers",
+            "2",
+            "--requests",
+            requests,
+            "--build-ms",
+            "50",
+            "--case",
+            "cold",
+        ])
+        .remove(0)
+    };
+    for report in [of("20"), of("200")] {
+        assert_eq!(count(&report["builds"]), 1, "{report}");
+        assert_eq!(count(&report["errors"]), 0, "{report}");
+        assert!(count(&report["redis_commands"]) < 60, "{report}");
+    }
+}
+
+#[test]
+fn nothing_outlives_a_herd_that_is_killed() {
+    let mut herd = herd(&["--workers", "2", "--build-ms", "5000", "--case", "cold"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example runs");
+    let mut line = String::new();
+    BufReader::new(herd.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+
+    herd.kill().unwrap();
+
+    herd.wait().unwrap();
+    // Every descendant holds the other end: this returns when the last of them has ended.
+    let mut rest = Vec::new();
+    herd.stderr.take().unwrap().read_to_end(&mut rest).unwrap();
+}
