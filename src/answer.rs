@@ -14,7 +14,7 @@ use crate::{
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
     },
-    status::{End, Forward, Outcome},
+    status::{self, End, Forward, Outcome},
 };
 
 /// What a request asks of the response that answers it: all of it, a part, or only news.
@@ -51,14 +51,35 @@ pub(crate) fn from_entry<B>(
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
-    let mut headers = HeaderMap::with_capacity(entry.head.headers.len() + 3);
-    headers.clone_from(&entry.head.headers);
-    headers.insert(header::AGE, entry.age(now).into());
-    outcome.write(&mut headers);
+    let mut headers = entry.template.clone();
+    if let Some(place) = headers.get_mut(header::AGE) {
+        *place = seconds(entry.age(now));
+    }
+    match headers.get_mut(status::FIELD) {
+        Some(place) if place.is_empty() => *place = outcome.into(),
+        _ => outcome.write(&mut headers),
+    }
     let mut status = entry.head.status;
     let whole = (entry.body.clone(), entry.trailers.clone());
     let body = form(&mut status, &mut headers, whole, wanted);
     response(status, headers, body)
+}
+
+/// The fields of an entry, with places for those that each answer has of its own.
+pub(crate) fn template(stored: &HeaderMap) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(stored.len() + 2);
+    headers.extend(stored.clone());
+    headers.insert(header::AGE, HeaderValue::from_static(""));
+    headers
+        .entry(status::FIELD)
+        .or_insert(HeaderValue::from_static(""));
+    headers
+}
+
+/// As `HeaderValue::from(u64)`, with one allocation instead of two.
+fn seconds(value: u64) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    HeaderValue::from_str(digits.format(value)).expect("digits are a field value")
 }
 
 /// A response that has just been built, as the request that started the build wants it.

@@ -1,6 +1,8 @@
 //! Which requests may be answered from an entry, and what is kept of one that waits.
 
-use http::{HeaderMap, Method, header, request::Parts};
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderName, Method, header, request::Parts};
 use http_body::Body;
 use tokio::time::Instant;
 
@@ -54,48 +56,94 @@ impl Asked {
     }
 }
 
+/// Whether a request has any of the fields that decide whether, and in what form, an entry answers
+/// it. Most have none: then a hit need not look for each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fields {
+    Plain,
+    Special,
+}
+
+/// Whatever else of a request's fields is looked for on the way of a hit belongs here too.
+static SPECIAL: [HeaderName; 12] = [
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
+    header::COOKIE,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::PRAGMA,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+impl Fields {
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let special = headers.keys().any(|name| SPECIAL.contains(name));
+        if special { Self::Special } else { Self::Plain }
+    }
+
+    /// The fields to look for special ones in.
+    pub(crate) fn within(self, headers: &HeaderMap) -> &HeaderMap {
+        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        match self {
+            Self::Plain => &NONE,
+            Self::Special => headers,
+        }
+    }
+}
+
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
-pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Result<(), Outcome> {
+pub(crate) fn eligible<B: Body>(
+    parts: &Parts,
+    body: &B,
+    fields: Fields,
+    policy: &Policy,
+) -> Result<(), Outcome> {
+    let headers = fields.within(&parts.headers);
     if policy.mode == Mode::Bypass {
         return Err(Outcome::bypass("off"));
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(Outcome::forward(Forward::Method, End::Unstored));
     }
-    if has_content(parts, body) {
+    if has_content(headers, body) {
         return Err(Outcome::bypass("content"));
     }
-    if parts.headers.contains_key(header::UPGRADE) {
+    if headers.contains_key(header::UPGRADE) {
         return Err(Outcome::bypass("upgrade"));
     }
-    if conditional::is_for_origin(&parts.headers) {
+    if conditional::is_for_origin(headers) {
         return Err(Outcome::bypass("condition"));
     }
     Ok(())
 }
 
 /// RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
-fn has_content<B: Body>(parts: &Parts, body: &B) -> bool {
-    parts.headers.contains_key(header::TRANSFER_ENCODING)
+fn has_content<B: Body>(headers: &HeaderMap, body: &B) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING)
         || !body.is_end_stream() && body.size_hint().exact() != Some(0)
 }
 
 /// Whether the credentials that a request carries keep it from being cached, now that its key is
 /// known.
 pub(crate) fn admitted(
-    parts: &Parts,
+    headers: &HeaderMap,
     keyed: Keyed,
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
     let identified = keyed == Keyed::Credentials;
     let keyed_by = |name| identified || policy.key.headers.contains(&name);
-    let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
+    let cookies = policy.cookies == Cookies::Bypass && headers.contains_key(header::COOKIE);
     if cookies && !keyed_by(header::COOKIE) {
         policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
     match (
-        parts.headers.contains_key(header::AUTHORIZATION),
+        headers.contains_key(header::AUTHORIZATION),
         policy.authorization,
     ) {
         (false, _) => Ok(storable::Authorization::Absent),

@@ -391,31 +391,47 @@ fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Resul
 }
 
 fn write_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
-    if !is_plain_host(host) && (host.contains('@') || host.parse::<Authority>().is_err()) {
-        return Err(Unkeyable::Authority);
-    }
-    let name = match host.rsplit_once(':') {
-        Some((name, "")) => name,
-        Some((name, port)) if port.parse().is_ok_and(|port| default_ports.contains(&port)) => name,
-        _ => host,
+    let (name, port) = match plain_host(host) {
+        Some(plain) => plain,
+        None if host.contains('@') || host.parse::<Authority>().is_err() => {
+            return Err(Unkeyable::Authority);
+        }
+        // A colon of an IPv6 address is no port's.
+        None => match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, port),
+            _ => (host, ""),
+        },
     };
+    let is_default =
+        port.is_empty() || port.parse().is_ok_and(|port| default_ports.contains(&port));
     let start = bytes.len();
-    part(bytes, Tag::Authority, name.as_bytes());
+    part(
+        bytes,
+        Tag::Authority,
+        if is_default { name } else { host }.as_bytes(),
+    );
     if let Some(written) = bytes.get_mut(start + 5..) {
         written.make_ascii_lowercase();
     }
     Ok(())
 }
 
-/// Whether `host` is surely a registered name or an IPv4 address with an optional port: the usual
-/// case, for which no parser is needed.
-fn is_plain_host(host: &str) -> bool {
-    let (name, port) = host.split_once(':').unwrap_or((host, ""));
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
-        && port.bytes().all(|byte| byte.is_ascii_digit())
+/// The name and the port of `host`, if it is surely a registered name or an IPv4 address with an
+/// optional port: the usual case, for which no parser is needed.
+fn plain_host(host: &str) -> Option<(&str, &str)> {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let length = host.bytes().take_while(is_name).count();
+    let (name, rest) = host
+        .split_at_checked(length)
+        .filter(|(name, _)| !name.is_empty())?;
+    let port = if rest.is_empty() {
+        rest
+    } else {
+        rest.strip_prefix(':')?
+    };
+    port.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some((name, port))
 }
 
 /// What a proxy says of the authority and the scheme, which handlers build links with: a client that

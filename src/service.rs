@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked},
+    asked::{self, Asked, Fields},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
@@ -72,19 +72,27 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
+        let fields = Fields::of(&parts.headers);
+        if let Err(outcome) = asked::eligible(&parts, &body, fields, &self.policy) {
             return self.bypass(parts, body, outcome);
         }
         for offer in &self.policy.offers {
             offer.reduce(&mut parts.headers);
         }
-        let demand = self.policy.demand(&parts.headers);
+        let demand = self.policy.demand(fields.within(&parts.headers));
         if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
             return self.bypass(parts, body, Outcome::bypass("request-no-store"));
         }
-        with_scratch(|key| match self.identify(&parts, key) {
+        with_scratch(|key| match self.identify(&parts, fields, key) {
             Err(outcome) => self.bypass(parts, body, outcome),
-            Ok(authorization) => self.answer((parts, body), key, (authorization, demand)),
+            Ok(authorization) => {
+                let facts = Facts {
+                    authorization,
+                    demand,
+                    fields,
+                };
+                self.answer((parts, body), key, facts)
+            }
         })
     }
 }
@@ -112,10 +120,11 @@ impl<S> BufferService<S> {
     fn identify(
         &self,
         parts: &Parts,
+        fields: Fields,
         key: &mut Vec<u8>,
     ) -> Result<storable::Authorization, Outcome> {
         let keyed = self.policy.key.write(parts, key)?;
-        asked::admitted(parts, keyed, &self.policy)
+        asked::admitted(fields.within(&parts.headers), keyed, &self.policy)
     }
 
     /// Answers from the local tier, or starts the exchange.
@@ -142,9 +151,9 @@ impl<S> BufferService<S> {
         };
         let wanted = Wanted {
             method: &parts.method,
-            headers: &parts.headers,
+            headers: facts.fields.within(&parts.headers),
         };
-        let stale = match self.use_found((found, now), wanted, facts.1) {
+        let stale = match self.use_found((found, now), wanted, facts.demand) {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(response, entry) => {
                 let exchange = self.exchange((parts, body), (key, primary), facts, Some(entry));
@@ -154,7 +163,7 @@ impl<S> BufferService<S> {
             Local::Nothing(stale) => stale,
         };
         if facts
-            .1
+            .demand
             .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
         {
             return ResponseFuture::ready(answer::only_if_cached());
@@ -186,7 +195,7 @@ impl<S> BufferService<S> {
         &self,
         (parts, body): (Parts, ReqBody),
         (key, primary): (&[u8], usize),
-        (authorization, demand): Facts,
+        facts: Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
     where
@@ -195,9 +204,9 @@ impl<S> BufferService<S> {
         let asked = Asked {
             method: parts.method.clone(),
             headers: parts.headers.clone(),
-            authorization,
+            authorization: facts.authorization,
             arrived: Instant::now(),
-            demand,
+            demand: facts.demand,
         };
         Exchange {
             inner: self.inner.clone(),
@@ -243,7 +252,12 @@ impl<S> BufferService<S> {
 }
 
 /// What else of a request decides about an entry.
-type Facts = (storable::Authorization, Option<RequestDirectives>);
+#[derive(Clone, Copy)]
+struct Facts {
+    authorization: storable::Authorization,
+    demand: Option<RequestDirectives>,
+    fields: Fields,
+}
 
 /// What the local tier's find is worth.
 enum Local<B> {

@@ -1,6 +1,6 @@
 //! What the cache did with a request: one value for `Cache-Status` (RFC 9211), metrics and logs.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -107,8 +107,15 @@ pub(crate) const FIELD: HeaderName = HeaderName::from_static("cache-status");
 
 impl From<Outcome> for HeaderValue {
     fn from(outcome: Outcome) -> Self {
-        let mut text = String::with_capacity(64);
-        write!(text, "{outcome}").expect("writing to a string does not fail");
+        let text = match outcome {
+            // A hit's is the only one whose cost counts.
+            Outcome {
+                path: Path::Hit { ttl },
+                detail: None,
+                answered: _,
+            } => ["stampede; hit; ttl=", itoa::Buffer::new().format(ttl)].concat(),
+            _ => outcome.to_string(),
+        };
         Self::try_from(text).expect("tokens and numbers are field values")
     }
 }

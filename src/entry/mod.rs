@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use tokio::time::Instant;
 
 use crate::{
+    answer,
     http::{
         cache_control::RequestDirectives,
         freshness::{Freshness, Revalidation, State},
@@ -181,6 +182,9 @@ pub(crate) enum Worth {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
+    /// The fields of an answer, with room for `Age` and `Cache-Status`: a hit copies them as they
+    /// are, and sorts nothing in.
+    pub(crate) template: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) lifetime: Lifetime,
@@ -211,6 +215,7 @@ impl Entry {
     ) -> Self {
         Self {
             stored_age: head.age,
+            template: answer::template(&head.headers),
             head,
             body,
             trailers,
@@ -324,7 +329,7 @@ impl Entry {
         let fields = |headers: &HeaderMap| -> usize {
             headers
                 .iter()
-                .map(|(name, value)| name.as_str().len() + value.len() + 48)
+                .map(|(name, value)| name.as_str().len() + value.len() + 160)
                 .sum()
         };
         let trailers = self.trailers.as_ref().map_or(0, fields);
