@@ -127,6 +127,7 @@ enum Tag {
     CookieValue = b'd' as isize,
     Own = b'o' as isize,
     Variant = b'v' as isize,
+    Forwarded = b'f' as isize,
 }
 
 /// Turns the key of a resource into the key of one of its variants.
@@ -343,6 +344,7 @@ impl KeyRules {
     fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
         let target = self.target(parts);
         write_authority(target, &parts.headers, bytes)?;
+        write_forwarded(&parts.headers, bytes);
         part(bytes, Tag::Path, target.path().as_bytes());
         if let Some(query) = target.query() {
             self.query.write(query, bytes);
@@ -414,6 +416,38 @@ fn is_plain_host(host: &str) -> bool {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
         && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What a proxy says of the authority and the scheme, which handlers build links with: a client that
+/// makes it up must not be able to have others see it.
+fn write_forwarded(headers: &HeaderMap, bytes: &mut Vec<u8>) {
+    if !headers.keys().any(|name| may_be_forwarding(name.as_str())) {
+        return;
+    }
+    for name in [X_FORWARDED_HOST, X_FORWARDED_PROTO] {
+        if headers.contains_key(&name) {
+            write_header(&name, headers, bytes);
+        }
+    }
+    let pairs = headers
+        .get_all(header::FORWARDED)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| b",;".contains(byte)));
+    for pair in pairs.map(<[u8]>::trim_ascii) {
+        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let name = name.trim_ascii();
+        if name.eq_ignore_ascii_case(b"host") || name.eq_ignore_ascii_case(b"proto") {
+            part(bytes, Tag::Forwarded, pair);
+        }
+    }
+}
+
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// By length alone: cheaper than three look-ups, which are almost always in vain.
+fn may_be_forwarding(name: &str) -> bool {
+    matches!(name.len(), 9 | 16 | 17)
 }
 
 fn write_header(name: &HeaderName, headers: &HeaderMap, bytes: &mut Vec<u8>) {

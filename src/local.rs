@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::{
     entry::{self, Entry, Fields, Worth},
     flight::Failure,
-    key::{self, Key},
-    purges::Purges,
+    key::{self, Digest, Key},
+    purges::{Moment, Purges},
 };
 
 /// The entries of this process. Reading is synchronous and takes no lock of ours.
@@ -38,14 +38,20 @@ pub(crate) struct Variants {
 
 /// A short note beside a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Memo {
+pub(crate) struct Memo {
+    pub(crate) note: Note,
+    pub(crate) until: Instant,
+    /// When the build began that it was learnt from: a purge forgets it.
+    pub(crate) began: Moment,
+}
+
+/// What a memo says.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
     /// The last response declared itself uncacheable: nobody waits for the next one.
-    HitForMiss { until: Instant },
+    HitForMiss,
     /// The last build failed: newcomers share that failure.
-    Failed {
-        until: Instant,
-        failure: Arc<Failure>,
-    },
+    Failed(Arc<Failure>),
 }
 
 /// What the local tier has for a request.
@@ -161,10 +167,11 @@ impl Local {
         self.slots.insert(key, Slot::Entry(entry));
     }
 
-    pub(crate) fn memo(&self, key: &Key, now: Instant) -> Option<Memo> {
-        self.memos.get(key).filter(|memo| match memo {
-            Memo::HitForMiss { until } | Memo::Failed { until, .. } => now < *until,
-        })
+    /// The note beside `key`, if no purge of `tag` has overtaken it.
+    pub(crate) fn note(&self, key: &Key, tag: Digest, purges: &Purges) -> Option<Note> {
+        let memo = self.memos.get(key)?;
+        let valid = Instant::now() < memo.until && !purges.since(memo.began, &[tag]);
+        valid.then_some(memo.note)
     }
 
     pub(crate) fn set_memo(&self, key: Key, memo: Memo) {

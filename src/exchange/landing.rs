@@ -3,6 +3,7 @@
 use std::{
     pin::{Pin, pin},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -30,12 +31,15 @@ use crate::{
     },
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
-    local::Memo,
+    local::{Memo, Note},
     policy::Policy,
     shared::{Filled, Release},
     status::{End, Forward, Outcome},
     time,
 };
+
+/// A failure's response with a larger body is shared as its status alone: memos are many.
+const LARGEST_FAILURE: usize = 64 * 1024;
 
 /// A build under way: what is needed to judge and land its response.
 pub(super) struct Landing<B, E> {
@@ -241,18 +245,23 @@ where
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
-    /// Lets those who wait read along.
-    fn stream(&self, judged: &Judged, growing: &Growing, hint: &SizeHint) {
+    /// The head, with the variant it is of; `None` if it fits no other request.
+    fn head_of(&self, judged: &Judged) -> Option<Head> {
         let variant = match &judged.vary {
             Vary::None => None,
-            Vary::Any => return,
+            Vary::Any => return None,
             Vary::Fields(fields) => {
                 Some(Variant::of(fields.as_slice().into(), &self.asked.headers))
             }
         };
-        let head = Head {
-            variant,
-            ..judged.head.clone()
+        let head = judged.head.clone();
+        Some(Head { variant, ..head })
+    }
+
+    /// Lets those who wait read along.
+    fn stream(&self, judged: &Judged, growing: &Growing, hint: &SizeHint) {
+        let Some(head) = self.head_of(judged) else {
+            return;
         };
         let (body, hint) = (growing.clone(), *hint);
         let stream = Arc::new(Stream { head, body, hint });
@@ -322,9 +331,13 @@ where
                 self.fail(Failure::Status(status), "status").await;
             }
             Fate::Failed(Sharing::Response) => {
-                let began = self.pilot.flight().began;
-                let entry = entry::unstored(judged.head, body, trailers, began);
-                self.fail(Failure::Response(entry), "status").await;
+                let shareable = body.len() <= LARGEST_FAILURE;
+                let head = self.head_of(&judged).filter(|_| shareable);
+                let failure = head.map_or(Failure::Status(judged.head.status), |head| {
+                    let began = self.pilot.flight().began;
+                    Failure::Response(entry::unstored(head, body, trailers, began))
+                });
+                self.fail(failure, "status").await;
             }
         }
     }
@@ -394,14 +407,8 @@ where
     /// Gives the response to those in the flight, and nobody later.
     async fn share(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         let flight = self.pilot.flight();
-        let variant = match judged.vary {
-            Vary::None => None,
-            Vary::Any => return self.release(Release::Nothing).await,
-            Vary::Fields(fields) => Some(Variant::of(fields.into(), &self.asked.headers)),
-        };
-        let head = Head {
-            variant,
-            ..judged.head
+        let Some(head) = self.head_of(&judged) else {
+            return self.release(Release::Nothing).await;
         };
         let entry = entry::unstored(head, body, trailers, flight.began);
         flight.seal();
@@ -420,12 +427,10 @@ where
         tracing::debug!(detail, "the build failed");
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
-        let until = Instant::now() + self.cache.failure_memo();
-        let memo = Memo::Failed {
-            until,
-            failure: Arc::clone(&failure),
-        };
-        self.set_memo(memo);
+        self.remember(
+            Note::Failed(Arc::clone(&failure)),
+            self.cache.failure_memo(),
+        );
         let flight = self.pilot.flight();
         flight.seal();
         flight.tell(News::Landed(Verdict::Failed(Arc::clone(&failure))));
@@ -436,8 +441,7 @@ where
 
     fn remember_uncacheable(&self) -> Release<'static> {
         let period = self.cache.hit_for_miss();
-        let until = Instant::now() + period;
-        self.set_memo(Memo::HitForMiss { until });
+        self.remember(Note::HitForMiss, period);
         Release::HitForMiss(period)
     }
 
@@ -446,10 +450,14 @@ where
         self.pilot.flight().tell(News::Landed(verdict));
     }
 
-    fn set_memo(&self, memo: Memo) {
-        self.cache
-            .local()
-            .set_memo(self.asked.key_in_class(&self.key), memo);
+    fn remember(&self, note: Note, period: Duration) {
+        let memo = Memo {
+            note,
+            until: Instant::now() + period,
+            began: self.pilot.flight().began,
+        };
+        let key = self.asked.key_in_class(&self.key);
+        self.cache.local().set_memo(key, memo);
     }
 
     async fn release(mut self, release: Release<'_>) {

@@ -83,6 +83,7 @@ where
             policy: &self.policy,
             key: &self.key,
             resource: &self.resource,
+            tag: self.tag,
             asked: &self.asked,
             stale: self.stale.as_ref(),
             ownership: self.ownership,

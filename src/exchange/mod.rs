@@ -34,7 +34,7 @@ use crate::{
     entry::{self, Entry, Fields, Worth},
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
-    local::Memo,
+    local::Note,
     policy::{Fallback, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
@@ -95,7 +95,7 @@ where
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
         // What a HEAD would build is no entry.
-        if self.asked.method == Method::HEAD || self.memo().is_some() {
+        if self.asked.method == Method::HEAD || self.note().is_some() {
             return;
         }
         if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
@@ -111,7 +111,7 @@ where
                 return answered;
             }
             let (mut seat, mut delivery) = match self.join(slot) {
-                Joined::Full if matches!(self.memo(), Some(Memo::HitForMiss { .. })) => {
+                Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
                     return Waited::Free("uncacheable");
                 }
                 Joined::Full => return Waited::TimedOut,
@@ -134,17 +134,16 @@ where
         if slot == Slot::Extra {
             return None;
         }
-        match self.memo()? {
-            Memo::Failed { failure, .. } => Some(Waited::Answered(self.failed(&failure))),
+        match self.note()? {
+            Note::Failed(failure) => Some(Waited::Answered(self.failed(&failure))),
             // The one who finds no flight probes; the others do not wait for it.
-            Memo::HitForMiss { .. } => None,
+            Note::HitForMiss => None,
         }
     }
 
-    fn memo(&self) -> Option<Memo> {
-        self.cache
-            .local()
-            .memo(&self.asked.key_in_class(&self.key), Instant::now())
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(&self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
     }
 
     fn join(&self, slot: Slot) -> Joined {
@@ -320,6 +319,8 @@ where
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
         self.stale_fallback().unwrap_or_else(|| {
             self.cache.count().failed();
+            let status = failure.unless_it_fits(&self.asked.headers);
+            let failure = status.as_ref().unwrap_or(failure);
             answer::failed(failure, self.asked.wanted(), self.reason())
         })
     }

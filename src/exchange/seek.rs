@@ -11,8 +11,8 @@ use crate::{
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
-    key::Key,
-    local::Memo,
+    key::{Digest, Key},
+    local::Note,
     policy::{Mode, Policy},
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
     token::Token,
@@ -25,6 +25,7 @@ pub(super) struct Seek<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: &'a Key,
     pub(super) resource: &'a Key,
+    pub(super) tag: Digest,
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
@@ -49,8 +50,7 @@ impl Seek<'_> {
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
         }
-        let memos = self.asked.key_in_class(self.key);
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(&memos, Instant::now()) {
+        if let Some(Note::HitForMiss) = self.note() {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -58,6 +58,11 @@ impl Seek<'_> {
             Some(shared) if stores => self.claim(shared).await,
             _ => self.build(None, None),
         }
+    }
+
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
     }
 
     /// Another flight may have landed between the request's look and this one's start.

@@ -85,6 +85,19 @@ impl Failure {
         }
     }
 
+    /// What is left of it for a request with these fields: its status, if the rest is for others.
+    pub(crate) fn unless_it_fits(&self, request: &HeaderMap) -> Option<Self> {
+        match self {
+            Self::Response(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(entry.head.status))
+            }
+            Self::Stale(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
+            }
+            Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,
+        }
+    }
+
     /// The failure as other processes are told of it.
     pub(crate) fn as_entry(&self, began: Moment) -> Arc<Entry> {
         let status = match self {

@@ -22,7 +22,7 @@ mod state;
 mod subscription;
 mod supervisor;
 #[cfg(test)]
-mod support;
+pub(crate) mod support;
 #[cfg(test)]
 mod tests;
 

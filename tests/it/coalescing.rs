@@ -860,6 +860,44 @@ async fn a_build_that_hangs_is_dropped_and_its_key_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn heads_whose_wait_timed_out_do_not_answer_gets() {
+    let cache = Cache::in_memory();
+    let gate = Gate::closed();
+    let stuck = gate.clone();
+    let origin = Origin::new(move |call| {
+        let gate = stuck.clone();
+        async move {
+            match call.number {
+                1 | 2 => gate.pass().await,
+                _ => sleep(ms(50)).await,
+            }
+            let text = if call.parts.method == http::Method::HEAD {
+                ""
+            } else {
+                "body"
+            };
+            fresh(text)
+        }
+    });
+    let service = behind(&layer(&cache).wait_timeout(ms(100)), &origin);
+    let requests = ["HEAD", "GET", "HEAD", "GET"].map(|method| {
+        let mut request = get("/report");
+        *request.method_mut() = method.parse().unwrap();
+        request
+    });
+
+    let herd = herd(&service, requests);
+    origin.called(4).await;
+    settle().await;
+    sleep(ms(60)).await;
+    gate.open();
+    let answers = herd.answers().await;
+
+    assert_eq!((answers[1].text(), answers[3].text()), ("body", "body"));
+    assert_eq!((answers[0].text(), answers[2].text()), ("", ""));
+}
+
+#[tokio::test(start_paused = true)]
 async fn readiness_counts_as_building() {
     let cache = Cache::in_memory();
     let (origin, _gate) = held();
@@ -1076,6 +1114,40 @@ async fn a_purge_reaches_every_query_and_variant_and_no_other_path() {
     }
 
     assert_eq!(after, ["4", "5", "3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_forgets_failures_and_what_stood_in_for_them() {
+    let cache = Cache::in_memory();
+    let origin = Origin::new(|call| async move {
+        match call.number {
+            2 | 3 => failure(500, "broken"),
+            number => fresh(format!("build {number}")),
+        }
+    });
+    let layer = layer(&cache).stale_if_error(Duration::from_secs(600));
+    let service = behind(&layer, &origin);
+    ask(&service, get("/report")).await;
+    sleep(Duration::from_secs(61)).await;
+    let purge = || async {
+        cache
+            .purge(&"http://shop.example/report".parse().unwrap())
+            .await
+    };
+
+    let stood_in = ask(&service, get("/report")).await;
+    purge().await.unwrap();
+    let broken = ask(&service, get("/report")).await;
+    purge().await.unwrap();
+    let healed = ask(&service, get("/report")).await;
+
+    assert_eq!(stood_in.text(), "build 1");
+    assert_eq!(
+        broken.text(),
+        "broken",
+        "what was purged does not come back"
+    );
+    assert_eq!(healed.text(), "build 4");
 }
 
 // ===== readiness =====

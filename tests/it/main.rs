@@ -14,12 +14,16 @@ mod http_answers;
 mod http_options;
 #[cfg(test)]
 mod http_revalidation;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod http_shared;
 #[cfg(test)]
 mod http_support;
 #[cfg(test)]
 mod http_wire;
+#[cfg(test)]
+mod keys;
+#[cfg(all(test, feature = "redis"))]
+mod leases;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
@@ -44,6 +48,8 @@ mod lock_token;
 mod lock_wait;
 #[cfg(all(test, feature = "redis"))]
 mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
+mod redis_faults;
 #[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]

@@ -458,3 +458,6 @@ fn millis(duration: Duration) -> u64 {
 fn positive(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;
