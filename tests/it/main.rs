@@ -18,7 +18,8 @@ mod http_revalidation;
 mod http_support;
 #[cfg(test)]
 mod keys;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod leases;
 #[cfg(test)]
 mod lock_exclusive;
@@ -44,9 +45,11 @@ mod lock_token;
 mod lock_wait;
 #[cfg(all(test, feature = "redis"))]
 mod lock_wire;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod redis_faults;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod support;
