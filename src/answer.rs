@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::{
     body::Body,
     entry::Entry,
-    flight::{Failure, Stream},
+    flight::{Failure, Presence, Stream},
     http::{
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
@@ -139,7 +139,7 @@ fn part<B>(
 
 /// A response that another request's build is still producing.
 pub(crate) fn from_stream<B>(
-    stream: &Stream,
+    (stream, presence): (&Stream, Presence),
     wanted: Wanted<'_>,
     outcome: Outcome,
 ) -> Response<Body<B>> {
@@ -155,7 +155,7 @@ pub(crate) fn from_stream<B>(
     let body = if *wanted.method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint)
+        Body::shared(stream.body.reader(), stream.hint, presence)
     };
     response(stream.head.status, headers, body)
 }

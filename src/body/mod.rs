@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
-use crate::flight::Seat;
+use crate::flight::Presence;
 
 pub use self::error::BodyError;
 pub(crate) use self::{
@@ -43,8 +43,6 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
-        // Whoever still reads a body that is being built has not left its flight.
-        seat: Option<Box<Seat>>,
     }
 }
 
@@ -52,8 +50,8 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Full { data: Bytes, trailers: Option<Box<HeaderMap>> },
-        Shared { reader: Reader, hint: SizeHint },
-        Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>> },
+        Shared { reader: Reader, hint: SizeHint, presence: Presence },
+        Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>>, presence: Presence },
         Passed { #[pin] body: B },
         Rest { body: Pin<Box<B>> },
     }
@@ -78,8 +76,13 @@ impl<B> Body<B> {
     }
 
     /// A body that follows a build, as one of its waiters.
-    pub(crate) fn shared(reader: Reader, hint: SizeHint) -> Self {
-        Kind::Shared { reader, hint }.into()
+    pub(crate) fn shared(reader: Reader, hint: SizeHint, presence: Presence) -> Self {
+        Kind::Shared {
+            reader,
+            hint,
+            presence,
+        }
+        .into()
     }
 
     /// The body of the request that started the build: it also gets what nobody shares.
@@ -87,16 +90,15 @@ impl<B> Body<B> {
         reader: Reader,
         hint: SizeHint,
         rest: oneshot::Receiver<Rest<B>>,
+        presence: Presence,
     ) -> Self {
-        Kind::Leading { reader, hint, rest }.into()
-    }
-
-    /// Keeps the request's place in the flight as long as it reads.
-    pub(crate) fn seated(mut self, seat: Seat) -> Self {
-        if let Kind::Shared { .. } | Kind::Leading { .. } = self.kind {
-            self.seat = Some(Box::new(seat));
+        Kind::Leading {
+            reader,
+            hint,
+            rest,
+            presence,
         }
-        self
+        .into()
     }
 
     pub(crate) fn passed(body: B) -> Self {
@@ -106,7 +108,7 @@ impl<B> Body<B> {
 
 impl<B> From<Kind<B>> for Body<B> {
     fn from(kind: Kind<B>) -> Self {
-        Self { kind, seat: None }
+        Self { kind }
     }
 }
 
@@ -143,7 +145,7 @@ where
             KindProjection::Full { data, trailers } => return Poll::Ready(next_of(data, trailers)),
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
-            KindProjection::Shared { reader, hint } => {
+            KindProjection::Shared { reader, hint, .. } => {
                 return Poll::Ready(match ready!(reader.poll(cx.waker())) {
                     Step::Data(data) => Some(Ok(counted(data, hint))),
                     Step::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
@@ -151,8 +153,9 @@ where
                     Step::Cut | Step::Overflow => Some(Err(BodyError::cut())),
                 });
             }
-            KindProjection::Leading { reader, hint, rest } => match ready!(reader.poll(cx.waker()))
-            {
+            KindProjection::Leading {
+                reader, hint, rest, ..
+            } => match ready!(reader.poll(cx.waker())) {
                 Step::Data(data) => return Poll::Ready(Some(Ok(counted(data, hint)))),
                 Step::Trailers(trailers) => {
                     return Poll::Ready(Some(Ok(Frame::trailers(trailers))));

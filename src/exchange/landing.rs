@@ -23,7 +23,7 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Stream, Verdict},
+    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{
         fields,
         revalidate::{self, Validation},
@@ -53,6 +53,8 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
+    /// Held where the build is no longer to be dropped, whoever leaves.
+    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
     pub(super) validation: Validation,
 }
@@ -80,7 +82,6 @@ where
             self.asked.method == Method::GET
                 && stale.head.fits(&self.asked.headers)
                 && Instant::now() < stale.lifetime.kept_until
-                && stale.is_valid(self.cache.purges())
         })
     }
 
@@ -89,7 +90,9 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        match build::head(inner, request, deadline).await {
+        let head = build::head(inner, request, deadline).await;
+        self.presence = Some(self.pilot.flight().presence());
+        match head {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
@@ -191,7 +194,7 @@ where
                 let outcome = self.outcome(&judged).confirmed();
                 self.deliver_whole(parts, whole.clone(), outcome);
                 let (body, trailers) = whole;
-                self.conclude(*judged, body, trailers).await;
+                Box::pin(self.conclude(*judged, body, trailers)).await;
             }
         }
     }
@@ -236,7 +239,9 @@ where
             hint,
         };
         let rest = self.deliver_leading(unsent, &judged);
+        self.presence = None;
         let drained = draining.await;
+        self.presence = Some(self.pilot.flight().presence());
         Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
     }
 
@@ -273,7 +278,7 @@ where
                     let response = answer::complete(parts, whole, self.asked.wanted());
                     self.deliver_response(response, &judged);
                 }
-                self.conclude(judged, body, trailers).await;
+                Box::pin(self.conclude(judged, body, trailers)).await;
             }
             Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
                 let failure = Failure::Status(judged.head.status);
@@ -513,7 +518,8 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
+        let presence = self.pilot.flight().presence();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
         let parts = with_outcome(unsent.parts, self.outcome(judged));
         let response = answer::opening(parts, body, self.asked.wanted());
         self.deliver_response(response, judged);

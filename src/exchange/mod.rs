@@ -35,7 +35,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Note,
-    policy::{Fallback, OnDisconnect, Policy},
+    policy::{Fallback, Policy},
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -123,9 +123,6 @@ where
             };
             match self.wait(&mut seat, &mut delivery, deadline).await {
                 Waited::Again => {}
-                Waited::Answered(response) if self.policy.on_disconnect == OnDisconnect::Cancel => {
-                    return Waited::Answered(response.map(|body| body.seated(seat)));
-                }
                 waited => return waited,
             }
         }
@@ -246,7 +243,11 @@ where
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, self.asked.wanted(), outcome))
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    self.asked.wanted(),
+                    outcome,
+                ))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),

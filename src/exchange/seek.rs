@@ -180,7 +180,12 @@ impl Seek<'_> {
     }
 
     fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
-        let stale = stale.or_else(|| self.stale.cloned());
+        // What the shared tier has just given is not purged.
+        let known = || {
+            self.stale
+                .filter(|stale| stale.is_valid(self.cache.purges()))
+        };
+        let stale = stale.or_else(|| known().cloned());
         Sought::Build { lease, stale }
     }
 }

@@ -35,9 +35,27 @@ pub(crate) struct Flight {
     pub(crate) key: Key,
     /// What had been purged when the flight began.
     pub(crate) began: Moment,
-    state: Mutex<State>,
+    occupancy: Arc<Occupancy>,
     news: watch::Sender<News>,
+}
+
+/// Who is in a flight, and the moment when nobody is.
+#[derive(Debug, Default)]
+struct Occupancy {
+    state: Mutex<State>,
     emptied: Notify,
+}
+
+impl Occupancy {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, left: Left) {
+        if left == Left::Last {
+            self.emptied.notify_one();
+        }
+    }
 }
 
 impl Flight {
@@ -45,14 +63,19 @@ impl Flight {
         Self {
             key,
             began,
-            state: Mutex::default(),
+            occupancy: Arc::default(),
             news: watch::Sender::new(News::None),
-            emptied: Notify::new(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.occupancy.state()
+    }
+
+    /// A place for one who reads what the flight produces.
+    pub(crate) fn presence(&self) -> Presence {
+        self.state().begin_reading();
+        Presence(Arc::clone(&self.occupancy))
     }
 
     /// Takes no newcomers from now on.
@@ -73,7 +96,7 @@ impl Flight {
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
         while self.has_landed() || !self.state().seal_if_empty() {
-            self.emptied.notified().await;
+            self.occupancy.emptied.notified().await;
         }
     }
 
@@ -98,6 +121,11 @@ impl Seat {
         self.flight.seal();
     }
 
+    /// The place that its holder keeps while it reads what the flight produces.
+    pub(crate) fn presence(&self) -> Presence {
+        self.flight.presence()
+    }
+
     /// The flight's first news, or at once what it last told.
     ///
     /// # Cancel safety
@@ -114,9 +142,21 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if self.flight.state().leave() == Left::Last {
-            self.flight.emptied.notify_one();
-        }
+        let left = self.flight.state().leave();
+        self.flight.occupancy.note(left);
+    }
+}
+
+/// The place in a flight of one who reads a body while it grows; dropped, the reader has left.
+///
+/// It does not keep alive what the flight last told.
+#[derive(Debug)]
+pub(crate) struct Presence(Arc<Occupancy>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let left = self.0.state().stop_reading();
+        self.0.note(left);
     }
 }
 

@@ -17,13 +17,13 @@ mod memory;
 mod obtain;
 mod plan;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 mod renew;
 mod retry;
 mod run;
 mod standing;
 mod token;
-mod value;
+pub(crate) mod value;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLock, Topology};

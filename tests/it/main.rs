@@ -15,7 +15,11 @@ mod http_options;
 #[cfg(test)]
 mod http_revalidation;
 #[cfg(test)]
+mod http_shared;
+#[cfg(test)]
 mod http_support;
+#[cfg(test)]
+mod http_wire;
 #[cfg(test)]
 mod keys;
 #[cfg(feature = "redis")]
