@@ -5,7 +5,11 @@
 )]
 
 #[cfg(test)]
+mod bodies;
+#[cfg(test)]
 mod coalescing;
+#[cfg(test)]
+mod compose;
 #[cfg(test)]
 mod disconnect;
 #[cfg(test)]
