@@ -3,8 +3,8 @@
 use crate::{
     rules::Rule,
     state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Flight, Floor, Held, Kind, Memo, Parcel,
-        Phase, REQUESTS, Request, Role, Seat, Slot, Subscription, Tier, Time,
+        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Flight, Floor, Held, Kind, Memo,
+        Parcel, Phase, REQUESTS, Request, Role, Seat, Slot, Subscription, Tier, Time,
     },
     wire::{Mark, Script},
     world::{StaleMay, World},
@@ -48,7 +48,9 @@ impl World {
     /// Looks into the local tier and the memos, then joins a flight.
     pub(crate) fn seek(&mut self, p: usize, r: usize, floor: Floor) -> Step {
         let process = self.state.processes[p];
-        let usable = process.local.filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let usable = process
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
         if let Some(copy) = usable.filter(|_| self.trusts_local(p)) {
             let fresh = copy.entry.age == Age::Fresh && copy.overtaken.is_none();
             if fresh || self.setting.stale == StaleMay::Answer {
@@ -56,7 +58,11 @@ impl World {
                 return Step::Done;
             }
         }
-        if let Memo::Failed { failure, overtaken, beside } = process.memo
+        if let Memo::Failed {
+            failure,
+            overtaken,
+            beside,
+        } = process.memo
             && (overtaken.is_none() || !self.has(Rule::MemoComparesPurges))
         {
             self.require(
@@ -115,9 +121,9 @@ impl World {
     fn open_flight(&mut self, p: usize, slot: Slot) -> Option<usize> {
         let detach = self.has(Rule::DetachOnPurge);
         let flights = &mut self.process(p).flights;
-        let f = flights
-            .iter()
-            .position(|flight| flight.is_some_and(|flight| flight.slot == slot && flight.door != Door::Sealed))?;
+        let f = flights.iter().position(|flight| {
+            flight.is_some_and(|flight| flight.slot == slot && flight.door != Door::Sealed)
+        })?;
         let flight = flights[f].as_mut()?;
         if flight.overtaken.is_some() && detach {
             flight.door = Door::Sealed;
@@ -134,10 +140,14 @@ impl World {
             Phase::Filling { entry, .. } | Phase::Filled { entry, .. } if !late => {
                 Some(Answer::Entry(entry))
             }
-            Phase::Releasing { mark: Mark::Failed(failure), .. }
-            | Phase::Released { mark: Mark::Failed(failure), .. } => {
-                Some(flight.stale.map_or(Answer::Failed(failure), Answer::Stale))
+            Phase::Releasing {
+                mark: Mark::Failed(failure),
+                ..
             }
+            | Phase::Released {
+                mark: Mark::Failed(failure),
+                ..
+            } => Some(flight.stale.map_or(Answer::Failed(failure), Answer::Stale)),
             _ => None,
         };
         if let Some(answer) = told {
@@ -145,14 +155,23 @@ impl World {
         } else if flight.door == Door::Free {
             self.process(p).requests[r] = Request::Gone;
         } else {
-            self.seat((p, r), f, if late { Role::Latecomer } else { Role::Waiter }, floor);
+            self.seat(
+                (p, r),
+                f,
+                if late { Role::Latecomer } else { Role::Waiter },
+                floor,
+            );
         }
         Step::Done
     }
 
     fn seat(&mut self, (p, r): (usize, usize), f: usize, role: Role, floor: Floor) {
         let flight = u8::try_from(f).expect("few flights");
-        self.process(p).requests[r] = Request::Waiting(Seat { flight, role, floor });
+        self.process(p).requests[r] = Request::Waiting(Seat {
+            flight,
+            role,
+            floor,
+        });
     }
 
     fn start(&mut self, p: usize, slot: Slot, parcel: Parcel) -> Option<usize> {
@@ -160,13 +179,18 @@ impl World {
         let process = self.state.processes[p];
         let marked = process.memo == Memo::HitForMiss && slot == Slot::Build;
         let free = marked && self.has(Rule::FreeUnderMarker);
-        let local = process.local.filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let local = process
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
         let flight = Flight {
             slot,
             door: if free { Door::Free } else { Door::Open },
             overtaken: None,
             parcel,
-            stale: local.map(|copy| Entry { age: Age::Stale, ..copy.entry }),
+            stale: local.map(|copy| Entry {
+                age: Age::Stale,
+                ..copy.entry
+            }),
             phase: Phase::Building(Build {
                 token: 0,
                 began: self.state.clock,
@@ -184,7 +208,11 @@ impl World {
     /// Sends a claim.
     pub(crate) fn ask(&mut self, at: (usize, usize), behind: Time, chance: Chance) {
         let token = self.fresh_token(at.0);
-        self.flight(at).phase = Phase::Claiming { token, behind, chance };
+        self.flight(at).phase = Phase::Claiming {
+            token,
+            behind,
+            chance,
+        };
         let key = self.key(at.0);
         self.send(at, Script::Claim { behind, key });
     }
@@ -211,7 +239,9 @@ impl World {
     /// Tells those in a flight.
     pub(crate) fn tell(&mut self, (p, f): (usize, usize), news: News) {
         for r in 0..REQUESTS {
-            let Request::Waiting(seat) = self.state.processes[p].requests[r] else { continue };
+            let Request::Waiting(seat) = self.state.processes[p].requests[r] else {
+                continue;
+            };
             if usize::from(seat.flight) != f {
                 continue;
             }
@@ -231,7 +261,9 @@ impl World {
     pub(crate) fn give_up(&mut self, (p, r): (usize, usize), seat: Seat) -> Step {
         let f = usize::from(seat.flight);
         let flight = *self.flight((p, f));
-        let local = self.state.processes[p].local.filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let local = self.state.processes[p]
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
         let stale = flight.stale.or(local.map(|copy| copy.entry));
         if seat.role == Role::Starter {
             self.flight((p, f)).parcel = Parcel::None;

@@ -57,13 +57,19 @@ pub(crate) fn explore(start: State, setting: Setting) -> Explored {
     let mut search = Search {
         setting,
         seen: HashSet::default(),
-        origins: vec![Origin { parent: 0, action: Action::Age }],
+        origins: vec![Origin {
+            parent: 0,
+            action: Action::Age,
+        }],
         queue: VecDeque::new(),
     };
     search.seen.insert(fingerprint(&start));
     search.queue.push_back((0, start));
     let counterexample = search.run();
-    Explored { states: search.seen.len(), counterexample }
+    Explored {
+        states: search.seen.len(),
+        counterexample,
+    }
 }
 
 impl Search {
@@ -104,7 +110,11 @@ impl Search {
             at = origin.parent;
         }
         steps.reverse();
-        Counterexample { breach, steps, last: Box::new(last) }
+        Counterexample {
+            breach,
+            steps,
+            last: Box::new(last),
+        }
     }
 }
 
@@ -121,7 +131,9 @@ struct Fold(u64);
 
 impl Fold {
     fn fold(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (self.0 ^ value)
+            .wrapping_add(0x9e37_79b9_7f4a_7c15)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9);
         self.0 = (mixed ^ (mixed >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
         self.0 ^= self.0 >> 29;
     }

@@ -176,7 +176,11 @@ pub(crate) enum Tier {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Event {
-    Purged { kind: Kind, at: Time, by: u8 },
+    Purged {
+        kind: Kind,
+        at: Time,
+        by: u8,
+    },
     /// A lease has been given back.
     Landed(Verdict),
 }
@@ -211,7 +215,11 @@ pub(crate) struct Copied {
 pub(crate) enum Memo {
     None,
     HitForMiss,
-    Failed { failure: Failure, overtaken: Option<Kind>, beside: Beside },
+    Failed {
+        failure: Failure,
+        overtaken: Option<Kind>,
+        beside: Beside,
+    },
 }
 
 /// Ghost: whether the tier had a fresh entry when the failure was remembered.
@@ -285,15 +293,41 @@ pub(crate) enum Parcel {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Phase {
     /// The claim is on its way; `behind` is when the lease began that the flight waited for.
-    Claiming { token: Token, behind: Time, chance: Chance },
-    Claimed { token: Token, behind: Time, chance: Chance, reply: Reply },
+    Claiming {
+        token: Token,
+        behind: Time,
+        chance: Chance,
+    },
+    Claimed {
+        token: Token,
+        behind: Time,
+        chance: Chance,
+        reply: Reply,
+    },
     /// Another process builds.
-    Waiting { behind: Time, chance: Chance },
+    Waiting {
+        behind: Time,
+        chance: Chance,
+    },
     Building(Build),
-    Filling { build: Build, entry: Entry },
-    Filled { build: Build, entry: Entry, reply: Filled },
-    Releasing { build: Build, mark: Mark },
-    Released { build: Build, mark: Mark, reply: Option<Beside> },
+    Filling {
+        build: Build,
+        entry: Entry,
+    },
+    Filled {
+        build: Build,
+        entry: Entry,
+        reply: Filled,
+    },
+    Releasing {
+        build: Build,
+        mark: Mark,
+    },
+    Released {
+        build: Build,
+        mark: Mark,
+        reply: Option<Beside>,
+    },
 }
 
 /// Ghost: what became of the build that a flight waits for.
@@ -331,9 +365,20 @@ pub(crate) enum Held {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Reply {
     Fresh(Entry),
-    Leased { began: Time, stale: Option<Entry>, marked: Marked },
-    Busy { behind: Time, stale: Option<Entry>, marked: Marked },
-    Failed { failure: Failure, stale: Option<Entry> },
+    Leased {
+        began: Time,
+        stale: Option<Entry>,
+        marked: Marked,
+    },
+    Busy {
+        behind: Time,
+        stale: Option<Entry>,
+        marked: Marked,
+    },
+    Failed {
+        failure: Failure,
+        stale: Option<Entry>,
+    },
     Refused,
 }
 
@@ -361,7 +406,8 @@ impl Server {
     }
 
     pub(crate) fn has_fresh(&self) -> bool {
-        self.entry.is_some_and(|entry| entry.age == Age::Fresh && self.is_current(entry.began))
+        self.entry
+            .is_some_and(|entry| entry.age == Age::Fresh && self.is_current(entry.began))
     }
 }
 
@@ -408,7 +454,13 @@ impl Flight {
     pub(crate) fn has_failed_ahead(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Waiting { chance: Chance::Failed, .. } | Phase::Claiming { chance: Chance::Failed, .. }
+            Phase::Waiting {
+                chance: Chance::Failed,
+                ..
+            } | Phase::Claiming {
+                chance: Chance::Failed,
+                ..
+            }
         )
     }
 

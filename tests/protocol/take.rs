@@ -14,7 +14,11 @@ pub(crate) fn take(
     setting: Setting,
     (action, cause): (Action, Cause),
 ) -> Option<(State, Option<Breach>)> {
-    let mut world = World { state: state.clone(), setting, breach: None };
+    let mut world = World {
+        state: state.clone(),
+        setting,
+        breach: None,
+    };
     if let Cause::Fault(fault) = cause {
         world.state.faults.spend(fault);
     }

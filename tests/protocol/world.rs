@@ -69,21 +69,32 @@ impl World {
     }
 
     pub(crate) fn flight(&mut self, (p, f): (usize, usize)) -> &mut Flight {
-        self.state.processes[p].flights[f].as_mut().expect("a flight to step")
+        self.state.processes[p].flights[f]
+            .as_mut()
+            .expect("a flight to step")
     }
 
     pub(crate) fn send(&mut self, (p, f): (usize, usize), script: Script) {
         let flight = self.flight((p, f));
         let (token, slot) = (flight.token(), flight.slot);
         let from = u8::try_from(p).expect("few processes");
-        self.state.wire.send(Message { from, token, slot, script, run: Run::Once });
+        self.state.wire.send(Message {
+            from,
+            token,
+            slot,
+            script,
+            run: Run::Once,
+        });
     }
 
     pub(crate) fn fresh_token(&mut self, p: usize) -> Token {
         if !self.has(Rule::FreshTokens) {
             return 1 + Token::try_from(p).expect("few processes");
         }
-        self.require(self.state.tokens < TOKENS, "every waiter ends: somebody asks for ever");
+        self.require(
+            self.state.tokens < TOKENS,
+            "every waiter ends: somebody asks for ever",
+        );
         self.state.tokens = (self.state.tokens + 1).min(TOKENS);
         self.state.tokens
     }
