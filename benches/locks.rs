@@ -5,7 +5,12 @@
 //! cargo bench --bench locks                             # starts a redis-server of its own
 //! cargo bench --bench locks -- redis://127.0.0.1:6379/  # uses yours
 //! ```
-#![expect(clippy::print_stdout, reason = "a bench prints its figures")]
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    reason = "a bench prints its figures, spawns freely and knows how many it measured"
+)]
 
 use std::{
     env,
@@ -32,12 +37,11 @@ async fn main() -> Outcome<()> {
     let given = env::args()
         .skip(1)
         .find(|argument| argument.contains("://"));
-    let (_server, url) = match given {
-        Some(url) => (None, url),
-        None => {
-            let (server, url) = Server::start().await?;
-            (Some(server), url)
-        }
+    let (_server, url) = if let Some(url) = given {
+        (None, url)
+    } else {
+        let (server, url) = Server::start().await?;
+        (Some(server), url)
     };
     println!("acquire + release, uncontended, thousand a second (median of {ROUNDS})");
     println!("  tasks   memory    Redis   rslock    ratio");
@@ -132,7 +136,7 @@ async fn wake_ups(url: &str) -> Outcome<()> {
             // Long enough to be in line, and never in step with the polls.
             sleep(Duration::from_millis(12 + (turn as u64 * 7) % 23)).await;
             let released = Instant::now();
-            guard.release().await?;
+            assert!(guard.release().await?.was_held());
             times.push(task.await??.duration_since(released));
         }
         report(name, times);

@@ -43,6 +43,9 @@ struct Options {
     /// A Redis that several proxies share.
     #[arg(long)]
     redis: Option<String>,
+    /// The languages that the origin has, in its own order: `de,en`. Requests are reduced to them.
+    #[arg(long, value_delimiter = ',')]
+    languages: Vec<String>,
 }
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -61,7 +64,7 @@ async fn main() -> Result<(), BoxError> {
             .build()?,
         None => Cache::builder().failure_memo(Duration::ZERO).build()?,
     };
-    let proxy = proxy(cache, &options.origin)?;
+    let proxy = proxy(cache, &options)?;
     let listener = TcpListener::bind(options.listen).await?;
     println!(
         "http://{} caches {}",
@@ -87,8 +90,8 @@ fn serve(stream: TcpStream, proxy: Proxy) {
     }));
 }
 
-fn proxy(cache: Cache, origin: &Uri) -> Result<Proxy, BoxError> {
-    let layer = BufferLayer::new(cache)
+fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
+    let mut layer = BufferLayer::new(cache)
         .heuristic_freshness(Duration::from_secs(24 * 3600))
         .stale_if_error(Duration::from_secs(24 * 3600))
         .allow_error_statuses()
@@ -97,7 +100,10 @@ fn proxy(cache: Cache, origin: &Uri) -> Result<Proxy, BoxError> {
         .allow_set_cookie()
         .allow_csp_nonce()
         .request_directives(RequestDirectives::Honour);
-    let origin = Origin::new(origin)?;
+    if !options.languages.is_empty() {
+        layer = layer.normalize_accept_language(&options.languages);
+    }
+    let origin = Origin::new(&options.origin)?;
     let cached = layer.layer(service_fn(move |request| origin.clone().forward(request)));
     let proxy = service_fn(move |request| {
         let cached = cached.clone();

@@ -9,7 +9,7 @@ use crate::{
     http::{
         fields,
         freshness::{Freshness, Source},
-        storable::{self, Judgement, Lesson, Reason, RequestFacts, Storage, Withheld},
+        storable::{self, Judgement, Lesson, Reason, RequestFacts, Withheld},
         vary::Vary,
     },
     policy::{Mode, Policy},
@@ -92,7 +92,6 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
     let received = Instant::now();
     let facts = RequestFacts {
         authorization: asked.authorization,
-        storage: Storage::Allowed,
         delay: received - began,
     };
     let now = time::wall_clock();

@@ -9,6 +9,7 @@ use crate::{
     cache::Cache,
     http::{
         freshness::Heuristic,
+        negotiate::Offer,
         storable::{self, Nonces, Statuses},
     },
     key::{KeyWriter, Keyed, Own, QueryKey},
@@ -235,6 +236,31 @@ impl BufferLayer {
     /// axum's `OriginalUri` with the feature `axum`, else the request's own URI.
     pub fn original_uri(self, find: for<'a> fn(&'a request::Parts) -> Option<&'a Uri>) -> Self {
         self.with(|policy| policy.key.original_uri = find)
+    }
+
+    /// Replaces a request's `Accept-Language` by the one of `languages` that it likes best, the first
+    /// of them where it likes several the same; one that likes none is left as it is. Name what the
+    /// inner service has, in its own order: a response that varies by language then has one variant
+    /// for each, whatever spelling browsers use. Default: the field is compared as it is, white space
+    /// aside.
+    pub fn normalize_accept_language<L>(self, languages: L) -> Self
+    where
+        L: IntoIterator<Item: Into<String>>,
+    {
+        let offer = Offer::languages(languages.into_iter().map(Into::into));
+        self.with(|policy| policy.offers.push(offer))
+    }
+
+    /// Replaces a request's `Accept-Encoding` by the one of `codings` that it likes best, or by
+    /// `identity`; one that accepts neither is left as it is. Name what the inner service makes, in
+    /// its own order. Default: as for
+    /// [`normalize_accept_language`](Self::normalize_accept_language).
+    pub fn normalize_accept_encoding<L>(self, codings: L) -> Self
+    where
+        L: IntoIterator<Item: Into<String>>,
+    {
+        let offer = Offer::codings(codings.into_iter().map(Into::into));
+        self.with(|policy| policy.offers.push(offer))
     }
 
     /// Treats requests with cookies as if they had none, and lets the inner service see them.

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
 use crate::{
     flight::Limits,
-    http::{cache_control, storable::Rules},
+    http::{cache_control, negotiate::Offer, storable::Rules},
     key::{self, KeyRules},
 };
 
@@ -26,6 +26,7 @@ pub(crate) struct Policy {
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
     pub(crate) ranges: Ranges,
+    pub(crate) offers: Vec<Offer>,
     pub(crate) request_directives: RequestDirectives,
     pub(crate) keep_for_validation: Duration,
     pub(crate) max_body: usize,
@@ -53,6 +54,7 @@ impl Default for Policy {
             jitter: 0.05,
             cache_if: None,
             ranges: Ranges::Pass,
+            offers: Vec::new(),
             request_directives: RequestDirectives::Ignore,
             keep_for_validation: Duration::from_secs(3600),
             max_body: 4 * 1024 * 1024,

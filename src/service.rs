@@ -71,9 +71,12 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
             return self.bypass(parts, body, outcome);
+        }
+        for offer in &self.policy.offers {
+            offer.reduce(&mut parts.headers);
         }
         let demand = self.policy.demand(&parts.headers);
         if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
@@ -222,24 +225,23 @@ impl<S> BufferService<S> {
         let Found::Entry(entry, worth) = found else {
             return Local::Nothing(None);
         };
-        let suits = demand.map(|demand| entry.suits(&demand, now));
-        match (worth, suits) {
-            _ if !self.cache.trusts_local() => Local::Nothing(Some(entry)),
-            (_, Some(false)) => Local::Nothing(Some(entry)),
-            (Worth::Fresh, _) => {
+        let suits =
+            self.cache.trusts_local() && demand.is_none_or(|demand| entry.suits(&demand, now));
+        match worth {
+            Worth::Fresh if suits => {
                 self.cache.count().hit();
                 Local::Answer(answer::hit(&entry, wanted, now))
             }
-            (Worth::StaleWhileRevalidate, _) => {
+            Worth::StaleWhileRevalidate if suits => {
                 self.cache.count().stale();
                 Local::Stale(answer::hit(&entry, wanted, now), entry)
             }
             // It asked for no better.
-            (Worth::StaleIfError | Worth::Nothing, Some(true)) => {
+            Worth::StaleIfError if suits && demand.is_some() => {
                 self.cache.count().stale();
                 Local::Answer(answer::hit(&entry, wanted, now))
             }
-            (Worth::StaleIfError | Worth::Nothing, None) => Local::Nothing(Some(entry)),
+            _ => Local::Nothing(Some(entry)),
         }
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
         }
         Kind::Entry => {
             let (meta, body) = split(value, at)?;
-            let meta = read_meta(meta)?;
+            let meta = read_meta(meta, body.len() as u64)?;
             let entry = meta.into_entry(body, &label, tags.into(), asked);
             entry.set_token(label.token);
             Some(Decoded::Entry(Arc::new(entry)))
@@ -170,7 +170,7 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
 /// Decodes a response without a label.
 pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
     let (meta, body) = split(value, 0)?;
-    let meta = read_meta(meta)?;
+    let meta = read_meta(meta, body.len() as u64)?;
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let origin = Origin {
@@ -250,6 +250,7 @@ fn split(value: &Bytes, at: usize) -> Option<(&[u8], Bytes)> {
 
 fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
     let lifetime = &entry.lifetime;
+    out.put_u64(entry.body.len() as u64);
     out.put_u16(entry.head.status.as_u16());
     out.put_u64(entry.stored_age());
     for window in [lifetime.revalidate_until, lifetime.error_until] {
@@ -274,8 +275,10 @@ fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-fn read_meta(meta: &[u8]) -> Option<Meta> {
+/// `body`: the length of the body that came with it.
+fn read_meta(meta: &[u8], body: u64) -> Option<Meta> {
     let mut reader = Reader(meta);
+    (reader.u64()? == body).then_some(())?;
     let status = StatusCode::from_u16(reader.u16()?).ok()?;
     let age = reader.u64()?;
     let stale_while_revalidate = Duration::from_millis(reader.u64()?);
@@ -385,3 +388,6 @@ impl<'a> Reader<'a> {
         Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -281,14 +281,20 @@ impl Entry {
     /// Whether nothing it carries has been purged since its build began.
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
-        if self.checked.load(Ordering::Relaxed) >= now.number() {
+        let checked = self.checked.load(Ordering::Relaxed);
+        if checked >= now.number() {
             return true;
         }
-        if purges.since(self.began, &self.tags) {
+        if purges.since(Moment::at(checked), &self.tags) {
             return false;
         }
-        self.checked.fetch_max(now.number(), Ordering::Relaxed);
+        self.confirm(now);
         true
+    }
+
+    /// Notes that no purge had reached it at `moment`.
+    pub(crate) fn confirm(&self, moment: Moment) {
+        self.checked.fetch_max(moment.number(), Ordering::Relaxed);
     }
 
     /// Whether a request that came at `joined` may be answered by this entry's build: it was there

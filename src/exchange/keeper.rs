@@ -5,15 +5,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, sleep},
-};
+use tokio::{task::AbortHandle, time::sleep};
 
 use crate::{
     entry::Entry,
     flight::Flight,
-    shared::{self, Fill, Filled, Held, Lease, Place, Release, Shared},
+    shared::{Fill, Filled, Held, Lease, Place, Release, Shared},
     task,
 };
 
@@ -82,8 +79,9 @@ impl Keeper {
 
     pub(super) async fn release(mut self, release: Release<'_>) {
         self.stop();
-        self.shared.release(&self.lease, release).await;
-        self.duty = Duty::Settled;
+        if self.shared.release(&self.lease, release).await.is_ok() {
+            self.duty = Duty::Settled;
+        }
     }
 
     fn stop(&mut self) {
@@ -100,24 +98,22 @@ impl Drop for Keeper {
             let (shared, lease) = (Arc::clone(&self.shared), Arc::clone(&self.lease));
             // Without a runtime the lease's TTL does it.
             drop(task::spawn(async move {
-                shared.release(&lease, Release::Nothing).await;
+                // A tier that does not answer has the lease's TTL do it.
+                drop(shared.release(&lease, Release::Nothing).await);
             }));
         }
     }
 }
 
 /// Comes back when the lease is not ours any more.
+///
+/// A tier that does not answer has not given it to anybody else that we know of: the fill will tell.
 async fn renew_until_lost(tier: &Shared, lease: &Lease) {
-    let ttl = tier.lease_ttl();
-    let mut valid_until = lease.valid_until;
+    let pause = tier.lease_ttl() / 3;
     loop {
-        sleep(ttl / 3).await;
-        let sent = Instant::now();
-        match tier.renew(lease).await {
-            Ok(Held::Ours) => valid_until = sent + shared::safely(ttl),
-            Ok(Held::Lost) => return,
-            Err(_outage) if Instant::now() < valid_until => {}
-            Err(_outage) => return,
+        sleep(pause).await;
+        if let Ok(Held::Lost) = tier.renew(lease).await {
+            return;
         }
     }
 }

@@ -82,7 +82,6 @@ where
             self.asked.method == Method::GET
                 && stale.head.fits(&self.asked.headers)
                 && Instant::now() < stale.lifetime.kept_until
-                && stale.is_valid(self.cache.purges())
         })
     }
 
@@ -195,7 +194,7 @@ where
                 let outcome = self.outcome(&judged).confirmed();
                 self.deliver_whole(parts, whole.clone(), outcome);
                 let (body, trailers) = whole;
-                self.conclude(*judged, body, trailers).await;
+                Box::pin(self.conclude(*judged, body, trailers)).await;
             }
         }
     }
@@ -279,7 +278,7 @@ where
                     let response = answer::complete(parts, whole, self.asked.wanted());
                     self.deliver_response(response, &judged);
                 }
-                self.conclude(judged, body, trailers).await;
+                Box::pin(self.conclude(judged, body, trailers)).await;
             }
             Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
                 let failure = Failure::Status(judged.head.status);
@@ -387,8 +386,15 @@ where
         };
         flight.tell(News::Landed(verdict));
         let place = Cache::place(&self.resource, &key);
-        if keeper.fill(place, &entry).await != Filled::FencedOff {
-            self.keep(key, entry);
+        let asked = self.cache.moment();
+        match keeper.fill(place, &entry).await {
+            Filled::Stored => {
+                // Whatever was purged before has fenced the fill, here or elsewhere.
+                entry.confirm(asked);
+                self.keep(key, entry);
+            }
+            Filled::Refused => self.keep(key, entry),
+            Filled::FencedOff => {}
         }
     }
 

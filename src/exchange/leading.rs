@@ -101,7 +101,8 @@ where
         let Some(request) = self.parcel.take() else {
             // The starter went its own way; whoever is left starts over.
             if let (Some(shared), Some(lease)) = (self.cache.shared(), &lease) {
-                shared.release(lease, Release::Nothing).await;
+                // A tier that does not answer has the lease's TTL do it.
+                drop(shared.release(lease, Release::Nothing).await);
             }
             return;
         };

@@ -67,10 +67,9 @@ impl Seek<'_> {
 
     /// Another flight may have landed between the request's look and this one's start.
     fn look_again(&self) -> Option<News> {
-        if self.key == self.resource {
-            if let Some(fields) = self.cache.local().fields(self.resource) {
-                return Some(News::Elsewhere(fields));
-            }
+        let fields = self.cache.local().fields(self.resource);
+        if let Some(fields) = fields.filter(|_| self.key == self.resource) {
+            return Some(News::Elsewhere(fields));
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let now = Instant::now();
@@ -99,7 +98,7 @@ impl Seek<'_> {
                 token,
                 have: self.stale.cloned(),
                 purpose,
-                began: self.flight.began,
+                began: self.cache.moment(),
                 deadline: Instant::now(),
             };
             let left = match self.take(shared.claim(claim, &mut budget).await) {
@@ -111,7 +110,7 @@ impl Seek<'_> {
             }
             tokio::select! {
                 () = watch.event() => {}
-                () = sleep(poll.next().min(left)) => {}
+                () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
                 () = self.flight.sealed_empty() => return Sought::Nobody,
             }
             purpose = Purpose::ServeAfterWait;
@@ -121,7 +120,12 @@ impl Seek<'_> {
     /// Acts on the answer to a claim.
     fn take(&self, claimed: Option<Claimed>) -> Claims {
         Claims::Settled(match claimed {
-            None | Some(Claimed::Absent) => self.build(None, None),
+            None => match self.held() {
+                Some(entry) => found(Arc::clone(entry)),
+                None => self.build(None, None),
+            },
+            Some(Claimed::Absent) => self.build(None, None),
+            Some(Claimed::Unwritable { stale }) => self.build(None, stale),
             Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
                 self.keep(entry)
             }
@@ -160,6 +164,12 @@ impl Seek<'_> {
         })
     }
 
+    /// The local entry that was to be confirmed, where there is nobody to ask.
+    fn held(&self) -> Option<&Arc<Entry>> {
+        let held = self.stale.filter(|held| held.is_valid(self.cache.purges()));
+        held.filter(|held| held.worth(Instant::now()) == Worth::Fresh)
+    }
+
     /// A fresh entry of the shared tier goes into the local one.
     fn keep(&self, entry: Arc<Entry>) -> Sought {
         self.cache
@@ -170,7 +180,12 @@ impl Seek<'_> {
     }
 
     fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
-        let stale = stale.or_else(|| self.stale.cloned());
+        // What the shared tier has just given is not purged.
+        let known = || {
+            self.stale
+                .filter(|stale| stale.is_valid(self.cache.purges()))
+        };
+        let stale = stale.or_else(|| known().cloned());
         Sought::Build { lease, stale }
     }
 }
@@ -183,6 +198,9 @@ enum Claims {
 fn found(entry: Arc<Entry>) -> Sought {
     Sought::Found(News::Found(entry))
 }
+
+/// A lease that is about to end is no reason to ask at once.
+const SHORTEST_POLL: Duration = Duration::from_millis(5);
 
 /// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
+    attempt::{Attempt, Who},
     backend::{
-        Busy, Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released, Remaining, Removed,
-        Ttl,
+        Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released, Remaining, Removed, Ttl,
     },
-    error::{Error, ErrorKind, Operation},
+    error::{Error, Operation},
     guard::{Guard, OnDrop},
     limits::{self, Fault},
     manager::{Shared, failed},
@@ -51,45 +51,6 @@ pub struct Acquire {
 pub(super) enum Preference {
     None,
     Writer,
-}
-
-/// Whom [`Acquire::exists`] looks for.
-#[derive(Clone, Debug)]
-pub enum Who {
-    /// Any holder.
-    Anyone,
-    /// The holder with this token.
-    Token(Token),
-}
-
-/// How a single attempt ended.
-#[derive(Debug)]
-#[must_use = "the guard releases the lock when it is dropped"]
-pub enum Attempt {
-    /// The lock is held.
-    Acquired(Guard),
-    /// The same token held it before: see [`Acquire::reentry`] and [`LockManager::read`](super::LockManager::read).
-    AlreadyHeld(Remaining),
-    /// Someone else is in the way.
-    Busy(Busy),
-}
-
-impl Attempt {
-    /// The guard, if the lock was acquired.
-    pub fn guard(self) -> Option<Guard> {
-        match self {
-            Self::Acquired(guard) => Some(guard),
-            Self::AlreadyHeld(_) | Self::Busy(_) => None,
-        }
-    }
-
-    pub(super) fn into_result(self) -> Result<Guard, Error> {
-        match self {
-            Self::Acquired(guard) => Ok(guard),
-            Self::AlreadyHeld(_) => Err(Error::new(ErrorKind::AlreadyHeld)),
-            Self::Busy(busy) => Err(Error::held_by_another(busy)),
-        }
-    }
 }
 
 impl Acquire {
@@ -214,7 +175,7 @@ impl Acquire {
     /// # Errors
     ///
     /// An argument is out of its limits, or the backend failed. If the outcome is
-    /// [unknown](ErrorKind::OutcomeUnknown), the attempt is taken back in the background.
+    /// [unknown](super::ErrorKind::OutcomeUnknown), the attempt is taken back in the background.
     ///
     /// # Cancel safety
     ///
@@ -228,7 +189,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`] if someone else holds it to the end of the wait, and whatever
+    /// [`ErrorKind::Busy`](super::ErrorKind::Busy) if someone else holds it to the end of the wait, and whatever
     /// [`try_acquire`](Self::try_acquire) reports. While there is time to wait, failures that may
     /// pass (an unreachable backend, one that is loading) lead to another attempt.
     ///
@@ -255,7 +216,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`]; [`ErrorKind::NotHeld`] if
+    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`](super::ErrorKind::Busy); [`ErrorKind::NotHeld`](super::ErrorKind::NotHeld) if
     /// the lock was lost and the work was dropped.
     ///
     /// # Panics

@@ -12,7 +12,7 @@ pub enum Grant {
         fence: Option<u64>,
     },
     /// The token holds it already, and so much longer: an exclusive claim with
-    /// [`Reentry::Report`], or a second read by one token.
+    /// [`Reentry::Report`](super::backend::Reentry::Report), or a second read by one token.
     AlreadyHeld(Remaining),
     /// Someone else is in the way.
     Busy(Busy),

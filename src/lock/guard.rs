@@ -5,7 +5,7 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use tokio::{
     runtime::Handle,
-    sync::watch,
+    sync::{Mutex, watch},
     task::AbortHandle,
     time::{Instant, sleep},
 };
@@ -59,6 +59,9 @@ pub(super) struct Held {
     pub(super) shared: Arc<Shared>,
     pub(super) holding: Holding,
     pub(super) standing: watch::Sender<Standing>,
+    /// One extension at a time: a renewal that is under way must not undo a longer time that is
+    /// asked for meanwhile.
+    pub(super) turn: Mutex<()>,
     mode: Mode,
     metadata: Bytes,
     fence: Option<u64>,
@@ -78,6 +81,7 @@ impl Guard {
             shared: Arc::clone(&plan.shared),
             holding: Holding::of_claim(claim),
             standing: watch::Sender::new(Standing::from(ttl, sent)),
+            turn: Mutex::new(()),
             mode: claim.mode(),
             metadata: claim.metadata().clone(),
             fence,
@@ -248,6 +252,7 @@ impl Guard {
     async fn replace(&self, ttl: Result<Ttl, Fault>) -> Result<(), Error> {
         let replaced = async {
             let ttl = ttl?;
+            let _turn = self.held.turn.lock().await;
             let sent = Instant::now();
             self.held
                 .extended(self.send(&Extension::Replace(ttl)).await?)?;
@@ -264,6 +269,7 @@ impl Guard {
         let mut once = [0_u8; 8];
         getrandom::fill(&mut once).map_err(Error::entropy)?;
         let once = hex(&once).into();
+        let _turn = self.held.turn.lock().await;
         let sent = Instant::now();
         let remaining = self.send(&Extension::Add { millis, once }).await?;
         match self.held.extended(remaining)? {

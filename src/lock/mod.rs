@@ -1,7 +1,8 @@
-//! Locks for one process and for many: leases with a token and a time to live.
+#![doc = include_str!("../../docs/locks.md")]
 
 mod acquire;
 mod answer;
+mod attempt;
 pub mod backend;
 mod builder;
 mod claim;
@@ -16,19 +17,20 @@ mod memory;
 mod obtain;
 mod plan;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 mod renew;
 mod retry;
 mod run;
 mod standing;
 mod token;
-mod value;
+pub(crate) mod value;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLock, Topology};
 pub use self::{
-    acquire::{Acquire, Attempt, Who},
+    acquire::Acquire,
     answer::{Busy, Obstacle, Released, Remaining},
+    attempt::{Attempt, Who},
     backend::Lock,
     builder::Builder,
     claim::{Holder, Mode, Reentry},

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{
-    acquire::Attempt,
+    attempt::Attempt,
     backend::{Busy, Claim, Grant, Key, Mode, Obstacle, Queueing, Terms},
     error::{Error, ErrorKind, Operation},
     guard::Guard,

@@ -21,6 +21,7 @@ pub(super) async fn keep_alive(held: Arc<Held>, millis: u64, asked: Instant) {
     let mut failed = 0;
     loop {
         sleep_until(next).await;
+        let _turn = held.turn.lock().await;
         let sent = Instant::now();
         let standing = *held.standing.borrow();
         let end = match standing {

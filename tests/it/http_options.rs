@@ -63,6 +63,25 @@ async fn a_field_meant_for_this_cache_decides_alone() {
 }
 
 #[tokio::test]
+async fn requests_that_choose_the_same_of_what_there_is_share_a_variant() {
+    let varying = &[FRESH, ("vary", "accept-language, accept-encoding")];
+    let offering = layer()
+        .normalize_accept_language(["de", "en"])
+        .normalize_accept_encoding(["gzip"]);
+    let (plain, reducing) = (site(&layer(), 200, varying), site(&offering, 200, varying));
+
+    for (languages, codings) in [("en, de", "gzip, br"), ("DE, fr;q=0.5", "zstd, gzip;q=0.5")] {
+        let fields = [("accept-language", languages), ("accept-encoding", codings)];
+        plain.get("/", &fields).await;
+        reducing.get("/", &fields).await;
+    }
+
+    assert_eq!((plain.builds(), reducing.builds()), (2, 1));
+    assert_eq!(reducing.last_seen()["accept-language"], "de");
+    assert_eq!(reducing.last_seen()["accept-encoding"], "gzip");
+}
+
+#[tokio::test]
 async fn a_lifetime_is_guessed_only_where_the_layer_says_so() {
     let modified = &[("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")];
     let guessing = layer().heuristic_freshness(Duration::from_secs(60));

@@ -620,6 +620,7 @@ async fn only_gets_and_heads_take_part() {
             "{name}"
         );
     }
+    // The unsafe ones have invalidated the entry (RFC 9111 section 4.4).
     assert_eq!(ask(&service, get("/")).await.text(), "GET");
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::task::JoinHandle;
 use tower_stampede::lock::{
     Acquire, Builder, Error, Guard, Lock, LockManager, MemoryLock,
     backend::{
@@ -20,10 +21,10 @@ use tower_stampede::lock::{
 #[cfg(feature = "redis")]
 use crate::support::redis::RedisServer;
 
-pub const MINUTE: Duration = Duration::from_secs(60);
-pub const SHORT: Duration = Duration::from_millis(60);
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
-pub fn ms(millis: u64) -> Duration {
+pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -74,22 +75,22 @@ end
 return 1";
 
 /// Two managers that do not know each other on one backend.
-pub struct Ground {
-    pub locks: LockManager,
-    pub elsewhere: LockManager,
-    pub spy: Arc<Spy>,
+pub(crate) struct Ground {
+    pub(crate) locks: LockManager,
+    pub(crate) elsewhere: LockManager,
+    pub(crate) spy: Arc<Spy>,
     #[cfg(feature = "redis")]
-    pub server: Option<RedisServer>,
+    pub(crate) server: Option<RedisServer>,
 }
 
 impl Ground {
-    pub fn in_memory() -> Self {
+    pub(crate) fn in_memory() -> Self {
         let memory: Arc<dyn Lock> = Arc::new(MemoryLock::new());
         Self::new(Arc::clone(&memory), memory)
     }
 
     #[cfg(feature = "redis")]
-    pub fn on_redis() -> Self {
+    pub(crate) fn on_redis() -> Self {
         use tower_stampede::lock::RedisLock;
 
         let server = RedisServer::start();
@@ -104,8 +105,9 @@ impl Ground {
 
     fn new(here: Arc<dyn Lock>, there: Arc<dyn Lock>) -> Self {
         let spy = Arc::new(Spy::new(here));
+        let spied: Arc<dyn Lock> = Arc::<Spy>::clone(&spy);
         Self {
-            locks: manager(Arc::clone(&spy) as Arc<dyn Lock>, |builder| builder),
+            locks: manager(spied, |builder| builder),
             elsewhere: manager(there, |builder| builder),
             spy,
             #[cfg(feature = "redis")]
@@ -114,12 +116,13 @@ impl Ground {
     }
 
     /// Another manager on the same backend.
-    pub fn manager(&self, settings: impl FnOnce(Builder) -> Builder) -> LockManager {
-        manager(Arc::clone(&self.spy) as Arc<dyn Lock>, settings)
+    pub(crate) fn manager(&self, settings: impl FnOnce(Builder) -> Builder) -> LockManager {
+        let spied: Arc<dyn Lock> = Arc::<Spy>::clone(&self.spy);
+        manager(spied, settings)
     }
 
     /// Lets time pass for all locks there are, without waiting for it.
-    pub async fn advance(&self, time: Duration) {
+    pub(crate) async fn advance(&self, time: Duration) {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
             let millis = time.as_millis().to_string();
@@ -129,7 +132,7 @@ impl Ground {
     }
 
     /// Forgets all locks.
-    pub async fn clear(&self) {
+    pub(crate) fn clear(&self) {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
             server.command::<()>(&["FLUSHALL"]);
@@ -137,7 +140,7 @@ impl Ground {
     }
 
     /// Returns when locks of `ttl` that were taken before are over.
-    pub async fn outlive(&self, ttl: Duration) {
+    pub(crate) async fn outlive(&self, ttl: Duration) {
         tokio::time::sleep(ttl + ms(15)).await;
     }
 }
@@ -149,12 +152,12 @@ fn manager(backend: Arc<dyn Lock>, settings: impl FnOnce(Builder) -> Builder) ->
 }
 
 /// One attempt that must succeed.
-pub async fn take(request: &Acquire) -> Guard {
+pub(crate) async fn take(request: &Acquire) -> Guard {
     request.try_acquire().await.unwrap().guard().expect("free")
 }
 
 /// One attempt that must find the lock taken.
-pub async fn is_busy(request: &Acquire) -> bool {
+pub(crate) async fn is_busy(request: &Acquire) -> bool {
     use tower_stampede::lock::Attempt;
 
     match request.try_acquire().await.unwrap() {
@@ -169,7 +172,7 @@ pub async fn is_busy(request: &Acquire) -> bool {
 
 /// What happens to the next operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It does not reach the backend, and nobody knows.
     LoseRequest,
     /// It is done, and nobody knows.
@@ -188,7 +191,7 @@ pub enum Fault {
 
 /// A backend that counts, and fails on demand.
 #[derive(Debug)]
-pub struct Spy {
+pub(crate) struct Spy {
     inner: Arc<dyn Lock>,
     acquires: AtomicUsize,
     extends: AtomicUsize,
@@ -211,33 +214,33 @@ impl Spy {
         }
     }
 
-    pub fn acquires(&self) -> usize {
+    pub(crate) fn acquires(&self) -> usize {
         self.acquires.load(SeqCst)
     }
 
-    pub fn extends(&self) -> usize {
+    pub(crate) fn extends(&self) -> usize {
         self.extends.load(SeqCst)
     }
 
     /// How many withdrawals have been done.
-    pub fn withdrawals(&self) -> usize {
+    pub(crate) fn withdrawals(&self) -> usize {
         self.withdrawals.load(SeqCst)
     }
 
-    pub fn fail_acquires(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn fail_acquires(&self, faults: impl IntoIterator<Item = Fault>) {
         self.on_acquire.lock().unwrap().extend(faults);
     }
 
-    pub fn fail_extends(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn fail_extends(&self, faults: impl IntoIterator<Item = Fault>) {
         self.on_extend.lock().unwrap().extend(faults);
     }
 
-    pub fn fail_releases(&self, faults: impl IntoIterator<Item = Fault>) {
+    pub(crate) fn fail_releases(&self, faults: impl IntoIterator<Item = Fault>) {
         self.on_release.lock().unwrap().extend(faults);
     }
 
     /// Faults that have not happened yet.
-    pub fn faults_left(&self) -> usize {
+    pub(crate) fn faults_left(&self) -> usize {
         [&self.on_acquire, &self.on_extend, &self.on_release]
             .iter()
             .map(|faults| faults.lock().unwrap().len())
@@ -337,11 +340,23 @@ impl Lock for Spy {
 }
 
 /// Lets other tasks run until `done` says yes; fails after generous time.
-pub async fn eventually(done: impl AsyncFn() -> bool) {
+pub(crate) async fn eventually(done: impl AsyncFn() -> bool) {
     let patience = tokio::time::timeout(Duration::from_secs(20), async {
         while !done().await {
             tokio::time::sleep(ms(2)).await;
         }
     });
     patience.await.expect("it never came true");
+}
+
+/// A task of the test's own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests spawn in one place, this one"
+)]
+pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    tokio::spawn(future)
 }

@@ -67,7 +67,7 @@ fn a_manager_refuses_settings_out_of_their_limits_and_names_them() {
         error.to_string()
     };
     let builder = LockManager::builder;
-    let memory = || Arc::new(MemoryLock::new()) as Arc<dyn Lock>;
+    let memory = || -> Arc<dyn Lock> { Arc::new(MemoryLock::new()) };
 
     assert!(message(builder().namespace("")).contains("namespace"));
     assert!(message(builder().namespace("a{b")).contains("braces"));

@@ -76,10 +76,10 @@ fn life() -> impl Strategy<Value = Life> {
 /// Drives `commands` of every case against a backend.
 fn check<C: std::fmt::Debug + Clone>(
     cases: u32,
-    command: impl Strategy<Value = C>,
-    ground: impl Fn() -> Ground,
+    command: &impl Strategy<Value = C>,
+    ground: fn() -> Ground,
     runtime: &tokio::runtime::Runtime,
-    drive: impl AsyncFn(&Ground, &[C]) -> Result<(), TestCaseError>,
+    drive: &impl AsyncFn(&Ground, &[C]) -> Result<(), TestCaseError>,
 ) {
     let config = Config {
         cases,
@@ -90,9 +90,9 @@ fn check<C: std::fmt::Debug + Clone>(
     let outcome = TestRunner::new(config).run(&prop::collection::vec(command, 1..40), |commands| {
         runtime.block_on(async {
             // Memory forgets when it is made anew, a server when it is told so.
-            let fresh = (!stage.locks.is_shared()).then(&ground);
+            let fresh = (!stage.locks.is_shared()).then(ground);
             let stage = fresh.as_ref().unwrap_or(&stage);
-            stage.clear().await;
+            stage.clear();
             drive(stage, &commands).await
         })
     });
@@ -123,10 +123,10 @@ macro_rules! both_backends {
         fn memory_answers_as_the_model() {
             super::check(
                 300,
-                command(),
+                &command(),
                 crate::lock_ground::Ground::in_memory,
                 &super::paused(),
-                drive,
+                &drive,
             );
         }
 
@@ -135,10 +135,10 @@ macro_rules! both_backends {
         fn redis_answers_as_the_model() {
             super::check(
                 60,
-                command(),
+                &command(),
                 crate::lock_ground::Ground::on_redis,
                 &super::running(),
-                drive,
+                &drive,
             );
         }
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tower_stampede::lock::{Attempt, ErrorKind, MAX_KEYS, Naming, Released};
 
-use crate::lock_ground::{Fault, MINUTE, eventually, is_busy, ms, on_both, take};
+use crate::lock_ground::{Fault, MINUTE, eventually, is_busy, ms, on_both, spawn, take};
 
 on_both! {
     async fn all_are_taken_or_none(ground: Ground) {
@@ -101,7 +101,7 @@ on_both! {
     async fn a_waiter_for_several_is_woken_by_the_release_of_any(ground: Ground) {
         let a = take(&ground.elsewhere.lock("a")).await;
         let b = take(&ground.elsewhere.lock("b")).await;
-        let waiting = tokio::spawn({
+        let waiting = spawn({
             let request = ground.locks.lock_all(["a", "b"]).wait(MINUTE);
             async move { request.acquire().await }
         });

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::{sync::mpsc, time::Instant};
 use tower_stampede::lock::{ErrorKind, Remaining, Retry};
 
-use crate::lock_ground::{Fault, Ground, MINUTE, eventually, is_busy, ms, on_both, take};
+use crate::lock_ground::{Fault, Ground, MINUTE, eventually, is_busy, ms, on_both, spawn, take};
 
 /// A task that waits for the lock `name` and has sent its first attempt.
 async fn waiter(ground: &Ground, name: &str) -> tokio::task::JoinHandle<Instant> {
     let before = ground.spy.acquires();
     let request = ground.locks.lock(name).wait(MINUTE);
-    let task = tokio::spawn(async move {
+    let task = spawn(async move {
         let guard = request.acquire().await.unwrap();
         let woken = Instant::now();
         assert!(guard.release().await.unwrap().was_held());
@@ -43,7 +43,7 @@ on_both! {
     }
 
     async fn a_waiter_comes_in_when_the_time_is_over(ground: Ground) {
-        take(&ground.elsewhere.lock("job").ttl(ms(200))).await.keep();
+        take(&ground.elsewhere.lock("job").ttl(ms(500))).await.keep();
 
         let guard = ground.locks.lock("job").wait(MINUTE).acquire().await.unwrap();
 
@@ -54,7 +54,7 @@ on_both! {
         let guard = take(&ground.elsewhere.lock("job").persistent()).await;
         let read = take(&ground.elsewhere.read("job").persistent()).await;
         let waiting = waiter(&ground, "job").await;
-        let writing = tokio::spawn({
+        let writer = spawn({
             let request = ground.locks.write("job").wait(MINUTE);
             async move { request.acquire().await }
         });
@@ -64,7 +64,7 @@ on_both! {
         read.extend(ms(50)).await.unwrap();
 
         assert!(waiting.await.unwrap() - shortened < Duration::from_secs(1));
-        assert!(writing.await.unwrap().is_ok());
+        assert!(writer.await.unwrap().is_ok());
         assert!(shortened.elapsed() < Duration::from_secs(2));
     }
 
@@ -98,7 +98,7 @@ on_both! {
         let guard = take(&ground.elsewhere.lock("job")).await;
         assert_eq!(ground.locks.lock("job").wait(ms(30)).run(async {}).await.unwrap(), None);
 
-        let running = tokio::spawn({
+        let running = spawn({
             let request = ground.locks.lock("job").wait(MINUTE);
             async move { request.run(async { 7 }).await }
         });
@@ -153,10 +153,10 @@ on_both! {
 
     async fn waiters_come_in_in_the_order_in_which_they_came(ground: Ground) {
         let guard = take(&ground.elsewhere.lock("job")).await;
-        let (sender, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut order) = mpsc::unbounded_channel();
         for number in 0..10 {
             let (request, sender) = (ground.locks.lock("job").wait(MINUTE), sender.clone());
-            tokio::spawn(async move {
+            spawn(async move {
                 let guard = request.acquire().await.unwrap();
                 sender.send(number).unwrap();
                 assert!(guard.release().await.unwrap().was_held());
@@ -203,7 +203,7 @@ on_both! {
             .await;
             tokio::time::sleep(ms(1)).await;
         }
-        let behind = tokio::spawn({
+        let behind = spawn({
             let request = ground.locks.lock("job").wait(MINUTE);
             async move { request.acquire().await.map(drop) }
         });
@@ -244,7 +244,7 @@ on_both! {
         assert!(retrying(Retry::none()).acquire().await.is_err());
         assert_eq!(ground.spy.acquires(), 4);
 
-        let waiting = tokio::spawn({
+        let waiting = spawn({
             let request = retrying(Retry::exponential(ms(5), ms(50)));
             async move { request.acquire().await.map(drop) }
         });
@@ -275,6 +275,7 @@ on_both! {
             Fault::Refuse("MASTERDOWN"),
             Fault::Refuse("CLUSTERDOWN"),
             Fault::Refuse("TRYAGAIN"),
+            Fault::Refuse("BUSY"),
             Fault::LoseReply,
             Fault::LoseRequest,
         ]);
@@ -325,7 +326,7 @@ on_both! {
     async fn an_acquisition_that_is_dropped_leaves_no_lock(ground: Ground) {
         ground.spy.fail_acquires([Fault::Hang]);
         let request = ground.locks.lock("job");
-        let task = tokio::spawn(async move { request.acquire().await.map(drop) });
+        let task = spawn(async move { request.acquire().await.map(drop) });
         eventually(async || ground.elsewhere.lock("job").is_held().await.unwrap()).await;
 
         task.abort();

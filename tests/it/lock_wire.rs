@@ -1,10 +1,11 @@
 //! The plain lock on the wire, as other implementations write and read it.
+#![cfg(feature = "redis")]
 
 use std::time::Duration;
 
 use tower_stampede::lock::{Released, Token};
 
-use crate::lock_ground::{Ground, MINUTE, is_busy, take};
+use crate::lock_ground::{Ground, MINUTE, is_busy, spawn, take};
 
 /// What `md5("nightly-report")` makes of the default namespace.
 const KEY: &str = "buffer:lock:c38a6c3afb95f1be3791bd1270b31743";
@@ -61,7 +62,7 @@ async fn a_waiter_gets_a_lock_that_another_implementation_deletes_without_a_word
     let ground = Ground::on_redis();
     let server = ground.server.as_ref().unwrap();
     server.command::<()>(&["SET", KEY, TOKEN, "PX", "60000"]);
-    let waiting = tokio::spawn({
+    let waiting = spawn({
         let request = ground.locks.lock("nightly-report").wait(MINUTE);
         async move { request.acquire().await.map(drop) }
     });

@@ -19,9 +19,15 @@ mod http_options;
 #[cfg(test)]
 mod http_revalidation;
 #[cfg(test)]
+mod http_shared;
+#[cfg(test)]
 mod http_support;
 #[cfg(test)]
+mod http_wire;
+#[cfg(test)]
 mod keys;
+#[cfg(all(test, feature = "redis"))]
+mod leases;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
@@ -37,6 +43,8 @@ mod lock_model;
 #[cfg(test)]
 mod lock_multi;
 #[cfg(test)]
+mod lock_server;
+#[cfg(test)]
 mod lock_shared;
 #[cfg(test)]
 mod lock_token;
@@ -44,6 +52,8 @@ mod lock_token;
 mod lock_wait;
 #[cfg(all(test, feature = "redis"))]
 mod lock_wire;
+#[cfg(all(test, feature = "redis"))]
+mod redis_faults;
 #[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]

@@ -13,7 +13,7 @@
 
 mod calls;
 mod replies;
-mod scripts;
+pub(crate) mod scripts;
 mod watch;
 
 use std::time::Duration;

@@ -6,7 +6,7 @@
 mod follow;
 mod names;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use redis::Client;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use self::{follow::Follow, names::Names};
 use super::{
-    Answer, Claim, Claimed, Coherence, Effect, Fill, Filled, Held, Lease, Marker, Outage, Purpose,
-    Release, Tier, safely,
+    Answer, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Marker, Outage,
+    Purpose, Release, Tier,
 };
 use crate::{
     cache::LinkHealth,
@@ -36,6 +36,9 @@ static PURGE: Script = Script::new(include_str!("scripts/purge.lua"));
 
 /// Larger values do not go through a script: the server would stand still meanwhile.
 const LARGEST_INLINE: usize = 64 * 1024;
+
+/// Where a value has the token of the lease it was built under.
+const TOKEN: Range<usize> = 5..37;
 
 /// No entry is kept longer.
 const LONGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -92,8 +95,8 @@ impl RedisTier {
         }
     }
 
-    async fn ask(&self, claim: &Claim, reject: Option<&Token>) -> Result<Reply, Error> {
-        let purpose = match claim.purpose {
+    async fn ask(&self, claim: &Claim, purpose: Purpose, reject: &[u8]) -> Result<Reply, Error> {
+        let purpose = match purpose {
             Purpose::Serve => "serve",
             Purpose::ServeAfterWait => "waited",
             Purpose::Look => "look",
@@ -109,7 +112,7 @@ impl RedisTier {
             .arg(millis(self.lease_ttl))
             .arg(claim.place.proof.as_slice())
             .arg(have.map_or("", Token::as_str))
-            .arg(reject.map_or("", Token::as_str))
+            .arg(reject)
             .arg(purpose)
             .arg(LARGEST_INLINE);
         let sent = Instant::now();
@@ -117,7 +120,7 @@ impl RedisTier {
             self.claims.invoke_by(&CLAIM, call, claim.deadline).await?;
         let (value, state): (Vec<u8>, String) = (value, state);
         let (now, lease_left): (String, i64) = (now, lease_left);
-        let marker: String = marker;
+        let marker: Vec<u8> = marker;
         Ok(Reply {
             state,
             sent,
@@ -125,7 +128,7 @@ impl RedisTier {
             left: positive(left),
             value: value.into(),
             lease_left: positive(lease_left),
-            marker: if marker == "h" {
+            marker: if marker == b"h" {
                 Marker::HitForMiss
             } else {
                 Marker::None
@@ -139,7 +142,7 @@ impl RedisTier {
             return Ok(Value::None);
         }
         let Some((label, _tags, end)) = Label::read(&reply.value) else {
-            return Ok(Value::Unusable(None));
+            return Ok(Value::Unusable);
         };
         let asked = Asked {
             sent: reply.sent,
@@ -162,51 +165,58 @@ impl RedisTier {
             match Label::read(&value) {
                 Some((read, ..)) if read.token == label.token => value.into(),
                 // It was replaced between the two reads: as if it had never been there.
-                _ => return Ok(Value::Unusable(Some(label.token))),
+                _ => return Ok(Value::Unusable),
             }
         };
         Ok(match codec::decode(&whole, asked) {
             Some(Decoded::Entry(entry)) => Value::Entry(entry),
             Some(Decoded::Variants(fields)) => Value::Variants(fields),
-            None => Value::Unusable(Some(label.token)),
+            None => Value::Unusable,
         })
     }
 
     async fn claim_once(&self, claim: &Claim) -> Result<Claimed, Error> {
-        let mut reply = self.ask(claim, None).await?;
-        let mut value = Value::None;
-        if reply.state != "failed" {
-            value = self.value(claim, &reply).await?;
-            if let Value::Unusable(rejected) = &value {
-                tracing::warn!(key = %claim.place.resource, "an entry of the shared tier does not decode: a miss");
-                reply = self.ask(claim, rejected.as_ref()).await?;
-                value = self.value(claim, &reply).await?;
+        let mut reply = self.ask(claim, claim.purpose, &[]).await?;
+        if reply.state == "failed" {
+            if let Some(entry) = codec::decode_response(&reply.value, claim.began) {
+                return Ok(Claimed::Failed(Arc::new(entry)));
             }
+            reply = self.ask(claim, Purpose::Serve, &[]).await?;
         }
-        Ok(self.conclude(claim, &reply, value))
+        let mut value = self.value_or_lease(claim, &reply).await?;
+        if matches!(value, Value::Unusable) {
+            tracing::warn!(key = %claim.place.resource, "an entry of the shared tier is no use: a miss");
+            let reject = reply.value.get(TOKEN).unwrap_or_default().to_vec();
+            reply = self.ask(claim, claim.purpose, &reject).await?;
+            value = self.value_or_lease(claim, &reply).await?;
+        }
+        Ok(Self::conclude(claim, &reply, value))
     }
 
-    fn conclude(&self, claim: &Claim, reply: &Reply, value: Value) -> Claimed {
+    /// The value of a reply. A lease is worth more than the stale entry that comes with it.
+    async fn value_or_lease(&self, claim: &Claim, reply: &Reply) -> Result<Value, Error> {
+        match self.value(claim, reply).await {
+            Err(_) if reply.state == "leased" => Ok(Value::None),
+            value => value,
+        }
+    }
+
+    fn conclude(claim: &Claim, reply: &Reply, value: Value) -> Claimed {
         let marker = reply.marker;
         let (stale, fields) = match value {
             Value::Entry(entry) => (Some(entry), None),
             Value::Variants(fields) => (None, Some(fields)),
-            Value::None | Value::Unusable(_) => (None, None),
+            Value::None | Value::Unusable => (None, None),
         };
         match (reply.state.as_str(), stale, fields) {
             ("fresh", Some(entry), _) => Claimed::Fresh(entry),
             ("fresh", _, Some(fields)) => Claimed::Varies(fields),
-            ("failed", ..) => match codec::decode_response(&reply.value, claim.began) {
-                Some(entry) => Claimed::Failed(Arc::new(entry)),
-                None => Claimed::Absent,
-            },
             ("leased", stale, _) => {
                 let lease = Lease {
                     place: claim.place,
                     slot: claim.slot,
                     token: claim.token.clone(),
                     began: reply.server_time,
-                    valid_until: reply.sent + safely(self.lease_ttl),
                 };
                 Claimed::Leased {
                     lease,
@@ -219,6 +229,7 @@ impl RedisTier {
                 stale,
                 marker,
             },
+            ("unwritable", stale, _) => Claimed::Unwritable { stale },
             _ => Claimed::Absent,
         }
     }
@@ -240,7 +251,7 @@ impl RedisTier {
             return self
                 .give_back(lease, "", Duration::ZERO, Duration::ZERO)
                 .await
-                .map(|_| Filled::Refused);
+                .map(|_| Filled::FencedOff);
         }
         entry.set_token(lease.token.clone());
         let mut label = Label {
@@ -345,7 +356,7 @@ impl Tier for RedisTier {
             .arg(tag.to_string())
             .arg(REMEMBERED_TAGS)
             .arg(self.names.channel())
-            .arg(self.follow.purged(tag));
+            .arg(names::purged(tag));
         Box::pin(async move {
             let _one: i64 = self.leases.invoke(&PURGE, call).await?;
             Ok(())
@@ -387,7 +398,7 @@ enum Value {
     Entry(Arc<Entry>),
     Variants(Fields),
     /// Not what this version writes: reject it, and ask again.
-    Unusable(Option<Token>),
+    Unusable,
 }
 
 impl From<Error> for Outage {
@@ -397,11 +408,31 @@ impl From<Error> for Outage {
         } else {
             Effect::None
         };
+        let fault = match error.kind() {
+            link::Kind::Garbled => Fault::Refused,
+            link::Kind::Refused if !is_out_of_service(error.code()) => Fault::Refused,
+            _ => Fault::Unreachable,
+        };
         Self {
             effect,
+            fault,
             source: error.into(),
         }
     }
+}
+
+/// Whether a server that refuses a command with `code` refuses all of them for a while.
+fn is_out_of_service(code: Option<&str>) -> bool {
+    const CODES: [&str; 7] = [
+        "LOADING",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "READONLY",
+        "NOAUTH",
+        "BUSY",
+        "TRYAGAIN",
+    ];
+    code.is_some_and(|code| CODES.contains(&code))
 }
 
 /// What waiters elsewhere are told of a failure: the response, or only its status if it is large.
@@ -427,3 +458,6 @@ fn millis(duration: Duration) -> u64 {
 fn positive(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

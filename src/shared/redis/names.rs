@@ -80,15 +80,15 @@ pub(super) enum Event {
     /// Something happened to a resource.
     Woken(Digest),
     /// A process purged a tag.
-    Purged { tag: Digest, by: Digest },
+    Purged { tag: Digest },
 }
 
 pub(super) fn woken(resource: Digest) -> String {
     format!("w{resource}")
 }
 
-pub(super) fn purged(tag: Digest, by: Digest) -> String {
-    format!("p{tag}{by}")
+pub(super) fn purged(tag: Digest) -> String {
+    format!("p{tag}")
 }
 
 impl Event {
@@ -96,11 +96,7 @@ impl Event {
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         match message.split_first()? {
             (b'w', resource) => Digest::parse(resource).map(Self::Woken),
-            (b'p', both) => {
-                let (tag, by) = both.split_at_checked(32)?;
-                let (tag, by) = (Digest::parse(tag)?, Digest::parse(by)?);
-                Some(Self::Purged { tag, by })
-            }
+            (b'p', tag) => Digest::parse(tag).map(|tag| Self::Purged { tag }),
             _ => None,
         }
     }
@@ -116,11 +112,8 @@ mod tests {
 
         assert_eq!(Event::parse(woken(one).as_bytes()), Some(Event::Woken(one)));
         assert_eq!(
-            Event::parse(purged(one, other).as_bytes()),
-            Some(Event::Purged {
-                tag: one,
-                by: other
-            })
+            Event::parse(purged(other).as_bytes()),
+            Some(Event::Purged { tag: other })
         );
     }
 

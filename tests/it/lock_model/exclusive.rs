@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use tower_stampede::lock::{Attempt, ErrorKind, Guard, LockManager, Released, Token};
+use tower_stampede::lock::{Attempt, ErrorKind, Guard, Holder, LockManager, Released, Token};
 
 use super::{End, JUMP, Life, both_backends, life};
 use crate::lock_ground::{Fault, Ground, eventually};
@@ -94,11 +94,17 @@ impl Model {
         self.store.remove(&key).is_some()
     }
 
+    fn remove_if(&mut self, key: usize, token: &Token) {
+        if self.store.get(&key) == Some(token) {
+            self.remove(key);
+        }
+    }
+
     fn release(&mut self, key: usize, token: &Token) -> Released {
         match self.store.get(&key) {
             None => Released::Expired,
             Some(holder) if holder == token => {
-                self.remove(key);
+                self.remove_if(key, token);
                 Released::Released
             }
             Some(_) => Released::HeldByAnother,
@@ -138,7 +144,7 @@ impl Run<'_> {
             }
             Command::AcquireFailing { key, fault } => self.acquire_failing(*key, *fault).await,
             Command::Release { guard } => {
-                let Some((key, guard)) = self.pick(guard) else {
+                let Some((key, guard)) = self.pick(*guard) else {
                     return Ok(());
                 };
                 let expected = self.model.release(key, guard.token());
@@ -210,7 +216,7 @@ impl Run<'_> {
     }
 
     /// Whatever happened, nobody holds the lock because of it once it has been taken back.
-    async fn acquire_failing(&mut self, key: usize, fault: Fault) -> Result<(), TestCaseError> {
+    async fn acquire_failing(&self, key: usize, fault: Fault) -> Result<(), TestCaseError> {
         let before = self.ground.spy.withdrawals();
         self.ground.spy.fail_acquires([fault]);
 
@@ -236,11 +242,11 @@ impl Run<'_> {
         guard: &prop::sample::Index,
         fault: Fault,
     ) -> Result<(), TestCaseError> {
-        let Some((key, guard)) = self.pick(guard) else {
+        let Some((key, guard)) = self.pick(*guard) else {
             return Ok(());
         };
         if fault == Fault::LoseReply {
-            drop(self.model.release(key, guard.token()));
+            self.model.remove_if(key, guard.token());
         }
         self.ground.spy.fail_releases([fault]);
         prop_assert!(guard.release().await.is_err());
@@ -269,7 +275,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn pick(&mut self, guard: &prop::sample::Index) -> Option<(usize, Guard)> {
+    fn pick(&mut self, guard: prop::sample::Index) -> Option<(usize, Guard)> {
         (!self.guards.is_empty()).then(|| self.guards.remove(guard.index(self.guards.len())))
     }
 
@@ -277,7 +283,7 @@ impl Run<'_> {
         for (key, name) in KEYS.iter().enumerate() {
             let holder = self.ground.elsewhere.lock(name).holder().await.unwrap();
             prop_assert_eq!(
-                holder.as_ref().map(|holder| holder.token()),
+                holder.as_ref().map(Holder::token),
                 self.model.store.get(&key)
             );
             if let (Some(holder), Some(end)) = (holder, self.model.expiry.get(&key)) {

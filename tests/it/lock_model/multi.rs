@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use tower_stampede::lock::{Attempt, ErrorKind, Guard, Released};
 
 use super::{End, JUMP, Life, both_backends, life};
-use crate::lock_ground::Ground;
+use crate::lock_ground::{Fault, Ground, eventually};
 
 const KEYS: [&str; 4] = ["1", "2", "3", "4"];
 
@@ -21,6 +21,12 @@ enum Command {
         keys: Vec<usize>,
         holder: usize,
         life: Life,
+        twice: bool,
+    },
+    /// Its outcome is unknown, and it is taken back.
+    ObtainLost {
+        keys: Vec<usize>,
+        fault: Fault,
     },
     Refresh {
         guard: prop::sample::Index,
@@ -42,8 +48,9 @@ fn command() -> impl Strategy<Value = Command> {
     let guard = any::<prop::sample::Index>;
     let keys = prop::collection::vec(0..KEYS.len(), 1..6);
     prop_oneof![
-        6 => (keys, 0..3_usize, life())
-            .prop_map(|(keys, holder, life)| Command::Obtain { keys, holder, life }),
+        6 => (keys.clone(), 0..3_usize, life(), any::<bool>())
+            .prop_map(|(keys, holder, life, twice)| Command::Obtain { keys, holder, life, twice }),
+        1 => (keys, prop::sample::select(vec![Fault::LoseReply, Fault::LoseRequest])).prop_map(|(keys, fault)| Command::ObtainLost { keys, fault }),
         2 => (guard(), life()).prop_map(|(guard, life)| Command::Refresh { guard, life }),
         4 => guard().prop_map(|guard| Command::Release { guard }),
         2 => guard().prop_map(|guard| Command::Tell { guard }),
@@ -98,7 +105,18 @@ async fn drive(ground: &Ground, commands: &[Command]) -> Result<(), TestCaseErro
 impl Run<'_> {
     async fn step(&mut self, command: &Command) -> Result<(), TestCaseError> {
         match command {
-            Command::Obtain { keys, holder, life } => self.obtain(keys, *holder, *life).await,
+            Command::Obtain {
+                keys,
+                holder,
+                life,
+                twice,
+            } => {
+                if *twice {
+                    self.ground.spy.fail_acquires([Fault::Twice]);
+                }
+                self.obtain(keys, *holder, *life).await
+            }
+            Command::ObtainLost { keys, fault } => self.obtain_lost(keys, *fault).await,
             Command::Refresh { guard, life } => self.refresh(guard, *life).await,
             Command::Release { guard } => self.release(guard).await,
             Command::Tell { guard } => self.tell(guard).await,
@@ -173,6 +191,18 @@ impl Run<'_> {
             }
             Attempt::AlreadyHeld(_) => prop_assert!(false, "nobody asked for that"),
         }
+        Ok(())
+    }
+
+    async fn obtain_lost(&self, keys: &[usize], fault: Fault) -> Result<(), TestCaseError> {
+        let before = self.ground.spy.withdrawals();
+        self.ground.spy.fail_acquires([fault]);
+        let request = self
+            .ground
+            .locks
+            .lock_all(keys.iter().map(|key| KEYS[*key]));
+        prop_assert!(request.try_acquire().await.is_err());
+        eventually(async || self.ground.spy.withdrawals() > before).await;
         Ok(())
     }
 

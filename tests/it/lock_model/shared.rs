@@ -122,26 +122,34 @@ async fn step(ground: &Ground, model: &mut Model, command: &Command) -> Result<(
             prop_assert_eq!(removed, !model.members.is_empty());
             model.members.clear();
         }
-        Command::UpdateTtl { holder, life } => {
-            let token = Token::new(HOLDERS[holder]);
-            let adopted = ground.elsewhere.read("r").adopt(&token).await.unwrap();
-            let member = model.members.get_mut(&holder);
-            prop_assert_eq!(adopted.is_some(), member.is_some());
-            if let (Some(guard), Some((_, end))) = (adopted, member) {
-                match life.ttl() {
-                    Some(ttl) => guard.extend(ttl).await.unwrap(),
-                    None => guard.persist().await.unwrap(),
-                }
-                *end = life.end(model.now);
-                guard.keep();
-            }
-        }
+        Command::UpdateTtl { holder, life } => update_ttl(ground, model, holder, life).await?,
         Command::Expire => {
             ground.advance(JUMP).await;
             model.now += JUMP;
             let now = model.now;
             model.members.retain(|_, (_, end)| !end.is_over(now));
         }
+    }
+    Ok(())
+}
+
+async fn update_ttl(
+    ground: &Ground,
+    model: &mut Model,
+    holder: usize,
+    life: Life,
+) -> Result<(), TestCaseError> {
+    let token = Token::new(HOLDERS[holder]);
+    let adopted = ground.elsewhere.read("r").adopt(&token).await.unwrap();
+    let member = model.members.get_mut(&holder);
+    prop_assert_eq!(adopted.is_some(), member.is_some());
+    if let (Some(guard), Some((_, end))) = (adopted, member) {
+        match life.ttl() {
+            Some(ttl) => guard.extend(ttl).await.unwrap(),
+            None => guard.persist().await.unwrap(),
+        }
+        *end = life.end(model.now);
+        guard.keep();
     }
     Ok(())
 }

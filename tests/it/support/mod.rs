@@ -9,8 +9,12 @@
 )]
 
 pub mod client;
+#[cfg(feature = "redis")]
+pub mod log;
 pub mod origin;
 #[cfg(feature = "redis")]
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod worker;

@@ -1,0 +1,299 @@
+//! A request's way: look, join a flight, be told, give up, go away.
+
+use crate::{
+    rules::Rule,
+    state::{
+        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Flight, Floor, Held, Kind, Memo,
+        Parcel, Phase, REQUESTS, Request, Role, Seat, Slot, Subscription, Tier, Time,
+    },
+    wire::{Mark, Script},
+    world::{StaleMay, World},
+};
+
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// As it is, or as stale as it is.
+    Entry(Entry),
+    Stale(Entry),
+    /// A response that nobody stores.
+    Shared(Time),
+    Failed(Failure),
+}
+
+/// What a flight tells those in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    Answer(Answer),
+    /// Everyone is free.
+    Free,
+    /// Start over.
+    Nothing,
+}
+
+/// Whether a request found a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    Done,
+    /// The model has no room for one more flight: not now.
+    NoRoom,
+}
+
+impl World {
+    /// Ghost: what counts for a request that comes now.
+    pub(crate) fn floor(&self, p: usize) -> Floor {
+        self.state.processes[p].handled
+    }
+
+    /// Looks into the local tier and the memos, then joins a flight.
+    pub(crate) fn seek(&mut self, p: usize, r: usize, floor: Floor) -> Step {
+        let process = self.state.processes[p];
+        let usable = process
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
+        if let Some(copy) = usable.filter(|_| self.trusts_local(p)) {
+            let fresh = copy.entry.age == Age::Fresh && copy.overtaken.is_none();
+            if fresh || self.setting.stale == StaleMay::Answer {
+                self.hit(p, r, copy, floor);
+                return Step::Done;
+            }
+        }
+        if let Memo::Failed {
+            failure,
+            overtaken,
+            beside,
+        } = process.memo
+            && (overtaken.is_none() || !self.has(Rule::MemoComparesPurges))
+        {
+            self.require(
+                beside == Beside::Nothing,
+                "I13: a failure is remembered beside a fresh entry",
+            );
+            let stale = usable.map(|copy| Answer::Stale(copy.entry));
+            self.answer((p, r), floor, stale.unwrap_or(Answer::Failed(failure)));
+            return Step::Done;
+        }
+        self.join((p, r), Slot::Build, floor)
+    }
+
+    fn trusts_local(&self, p: usize) -> bool {
+        let process = &self.state.processes[p];
+        process.subscription != Subscription::Gap
+            || process.tier == Tier::Fails
+            || !self.has(Rule::DistrustInGap)
+    }
+
+    /// Answers from the local tier; a stale entry is refreshed by a flight that nobody waits for.
+    fn hit(&mut self, p: usize, r: usize, copy: Copied, floor: Floor) {
+        let process = &self.state.processes[p];
+        let gap = process.subscription == Subscription::Gap && process.tier == Tier::Works;
+        let purged = self.state.server.purged;
+        self.require(
+            !gap || copy.entry.source >= purged,
+            "rule 9: an entry was served that had been purged in a known gap",
+        );
+        if copy.entry.age == Age::Fresh && copy.overtaken.is_none() {
+            self.answer((p, r), floor, Answer::Entry(copy.entry));
+            return;
+        }
+        self.answer((p, r), floor, Answer::Stale(copy.entry));
+        let memo = self.state.processes[p].memo == Memo::None;
+        if memo && self.open_flight(p, Slot::Build).is_none() {
+            self.start(p, Slot::Build, Parcel::Refresh);
+        }
+    }
+
+    /// Joins the open flight, or starts one.
+    pub(crate) fn join(&mut self, (p, r): (usize, usize), slot: Slot, floor: Floor) -> Step {
+        if let Some(f) = self.open_flight(p, slot) {
+            return self.enter((p, f), r, floor);
+        }
+        match self.start(p, slot, Parcel::Request) {
+            None => Step::NoRoom,
+            Some(f) => {
+                self.seat((p, r), f, Role::Starter, floor);
+                Step::Done
+            }
+        }
+    }
+
+    /// The flight that takes newcomers.
+    fn open_flight(&mut self, p: usize, slot: Slot) -> Option<usize> {
+        let detach = self.has(Rule::DetachOnPurge);
+        let flights = &mut self.process(p).flights;
+        let f = flights.iter().position(|flight| {
+            flight.is_some_and(|flight| flight.slot == slot && flight.door != Door::Sealed)
+        })?;
+        let flight = flights[f].as_mut()?;
+        if flight.overtaken.is_some() && detach {
+            flight.door = Door::Sealed;
+            return None;
+        }
+        Some(f)
+    }
+
+    /// Takes a seat, or gets at once what the flight has told already.
+    fn enter(&mut self, (p, f): (usize, usize), r: usize, floor: Floor) -> Step {
+        let flight = *self.flight((p, f));
+        let late = flight.overtaken.is_some();
+        let told = match flight.phase {
+            Phase::Filling { entry, .. } | Phase::Filled { entry, .. } if !late => {
+                Some(Answer::Entry(entry))
+            }
+            Phase::Releasing {
+                mark: Mark::Failed(failure),
+                ..
+            }
+            | Phase::Released {
+                mark: Mark::Failed(failure),
+                ..
+            } => Some(flight.stale.map_or(Answer::Failed(failure), Answer::Stale)),
+            _ => None,
+        };
+        if let Some(answer) = told {
+            self.answer((p, r), floor, answer);
+        } else if flight.door == Door::Free {
+            self.process(p).requests[r] = Request::Gone;
+        } else {
+            self.seat(
+                (p, r),
+                f,
+                if late { Role::Latecomer } else { Role::Waiter },
+                floor,
+            );
+        }
+        Step::Done
+    }
+
+    fn seat(&mut self, (p, r): (usize, usize), f: usize, role: Role, floor: Floor) {
+        let flight = u8::try_from(f).expect("few flights");
+        self.process(p).requests[r] = Request::Waiting(Seat {
+            flight,
+            role,
+            floor,
+        });
+    }
+
+    fn start(&mut self, p: usize, slot: Slot, parcel: Parcel) -> Option<usize> {
+        let f = self.process(p).flights.iter().position(Option::is_none)?;
+        let process = self.state.processes[p];
+        let marked = process.memo == Memo::HitForMiss && slot == Slot::Build;
+        let free = marked && self.has(Rule::FreeUnderMarker);
+        let local = process
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let flight = Flight {
+            slot,
+            door: if free { Door::Free } else { Door::Open },
+            overtaken: None,
+            parcel,
+            stale: local.map(|copy| Entry {
+                age: Age::Stale,
+                ..copy.entry
+            }),
+            phase: Phase::Building(Build {
+                token: 0,
+                began: self.state.clock,
+                source: self.state.clock,
+                held: Held::Unasked,
+            }),
+        };
+        self.process(p).flights[f] = Some(flight);
+        if !marked || self.has(Rule::ProbeClaims) {
+            self.ask((p, f), 0, Chance::Open);
+        }
+        Some(f)
+    }
+
+    /// Sends a claim.
+    pub(crate) fn ask(&mut self, at: (usize, usize), behind: Time, chance: Chance) {
+        let token = self.fresh_token(at.0);
+        self.flight(at).phase = Phase::Claiming {
+            token,
+            behind,
+            chance,
+        };
+        let key = self.key(at.0);
+        self.send(at, Script::Claim { behind, key });
+    }
+
+    /// Answers a request, and checks that the answer is for it.
+    pub(crate) fn answer(&mut self, (p, r): (usize, usize), floor: Floor, answer: Answer) {
+        self.process(p).requests[r] = Request::Gone;
+        let (source, soft) = match answer {
+            Answer::Entry(entry) => (entry.source, entry.age == Age::Stale),
+            Answer::Stale(entry) => (entry.source, true),
+            Answer::Shared(source) => (source, false),
+            Answer::Failed(failure) => (failure.source, false),
+        };
+        self.require(
+            source >= floor.hard && (soft || source >= floor.soft),
+            "I6: one who came after a purge got what was built before it",
+        );
+        if let Answer::Entry(entry) | Answer::Stale(entry) = answer {
+            let key = self.key(p);
+            self.require(entry.key == key, "I15: one got the response of another key");
+        }
+    }
+
+    /// Tells those in a flight.
+    pub(crate) fn tell(&mut self, (p, f): (usize, usize), news: News) {
+        for r in 0..REQUESTS {
+            let Request::Waiting(seat) = self.state.processes[p].requests[r] else {
+                continue;
+            };
+            if usize::from(seat.flight) != f {
+                continue;
+            }
+            match (news, seat.role) {
+                // What was purged before it came is not for it.
+                (News::Answer(Answer::Entry(_)), Role::Latecomer) | (News::Nothing, _) => {
+                    self.process(p).requests[r] = Request::Looking(seat.floor);
+                }
+                (News::Answer(answer), _) => self.answer((p, r), seat.floor, answer),
+                (News::Free, Role::Starter) => {}
+                (News::Free, _) => self.process(p).requests[r] = Request::Gone,
+            }
+        }
+    }
+
+    /// The wait has been long enough.
+    pub(crate) fn give_up(&mut self, (p, r): (usize, usize), seat: Seat) -> Step {
+        let f = usize::from(seat.flight);
+        let flight = *self.flight((p, f));
+        let local = self.state.processes[p]
+            .local
+            .filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let stale = flight.stale.or(local.map(|copy| copy.entry));
+        if seat.role == Role::Starter {
+            self.flight((p, f)).parcel = Parcel::None;
+        }
+        let step = match stale {
+            Some(entry) => {
+                self.answer((p, r), seat.floor, Answer::Stale(entry));
+                Step::Done
+            }
+            None if flight.slot == Slot::Extra => {
+                self.process(p).requests[r] = Request::Gone;
+                Step::Done
+            }
+            None => self.join((p, r), Slot::Extra, seat.floor),
+        };
+        self.end_if_idle((p, f));
+        step
+    }
+
+    /// The client goes away; what it started is another step's concern.
+    pub(crate) fn leave(&mut self, (p, r): (usize, usize), seat: Seat) {
+        self.process(p).requests[r] = Request::Gone;
+        self.end_if_idle((p, usize::from(seat.flight)));
+    }
+
+    /// A flight that only waits, for nobody, ends.
+    fn end_if_idle(&mut self, (p, f): (usize, usize)) {
+        let idle = matches!(self.flight((p, f)).phase, Phase::Waiting { .. });
+        if idle && !self.state.processes[p].waits_in(f) {
+            self.process(p).flights[f] = None;
+        }
+    }
+}
