@@ -26,13 +26,13 @@ mod http_support;
 mod http_wire;
 #[cfg(test)]
 mod keys;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod leases;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod lock_faults;
 #[cfg(test)]
 mod lock_ground;
@@ -50,11 +50,11 @@ mod lock_shared;
 mod lock_token;
 #[cfg(test)]
 mod lock_wait;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod lock_wire;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod redis_faults;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod support;
