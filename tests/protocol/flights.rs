@@ -1,12 +1,13 @@
 //! A flight's way: claim, wait or build, land, fill or release.
 
 use crate::{
+    process::{
+        Beside, Build, Chance, Copied, Door, Filled, Held, Kind, Marked, Memo, Parcel, Phase,
+        Reply, Request, Tier,
+    },
     requests::{Answer, News},
     rules::Rule,
-    state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Filled, Held, Kind, Marked,
-        Marker, Memo, Parcel, Phase, Reply, Request, Slot, Tier,
-    },
+    state::{Age, Entry, Failure, Marker, Slot},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -27,10 +28,18 @@ impl World {
     pub(crate) fn deliver(&mut self, at: At) {
         self.process(at.0).tier = Tier::Works;
         match self.flight(at).phase {
-            Phase::Claimed { token, behind, chance, reply } => {
+            Phase::Claimed {
+                token,
+                behind,
+                chance,
+                reply,
+            } => {
                 if let Reply::Failed { failure, .. } = reply {
                     let awaited = failure.began >= behind;
-                    self.require(awaited, "I13: one was told of a failure that it never waited for");
+                    self.require(
+                        awaited,
+                        "I13: one was told of a failure that it never waited for",
+                    );
                 }
                 if !self.has(Rule::SampleBeforeClaim) {
                     self.flight(at).overtaken = None;
@@ -62,7 +71,11 @@ impl World {
                 self.tell(at, News::Answer(Answer::Entry(entry)));
                 self.end(at);
             }
-            Reply::Leased { began, stale, marked } => {
+            Reply::Leased {
+                began,
+                stale,
+                marked,
+            } => {
                 self.require(
                     chance == Chance::Open || marked == Marked::HitForMiss,
                     "I13: one who waited for a failed build built in turn",
@@ -72,12 +85,27 @@ impl World {
                 let slot = self.flight(at).slot;
                 let ours = self.lease(slot).is_some_and(|lease| lease.token == token);
                 let held = if ours { Held::Ours } else { Held::Expired };
-                self.build(at, Build { token, began, source, held }, marked);
+                self.build(
+                    at,
+                    Build {
+                        token,
+                        began,
+                        source,
+                        held,
+                    },
+                    marked,
+                );
             }
-            Reply::Busy { behind, stale, marked } => self.busy(at, behind, stale, marked),
+            Reply::Busy {
+                behind,
+                stale,
+                marked,
+            } => self.busy(at, behind, stale, marked),
             Reply::Failed { failure, stale } => {
                 let held = self.flight(at).stale;
-                let stale = held.or(stale).filter(|_| self.flight(at).overtaken != Some(Kind::Hard));
+                let stale = held
+                    .or(stale)
+                    .filter(|_| self.flight(at).overtaken != Some(Kind::Hard));
                 let answer = match stale {
                     Some(entry) if self.has(Rule::StaleBeforeFailure) => Answer::Stale(entry),
                     _ => Answer::Failed(failure),
@@ -106,11 +134,17 @@ impl World {
             return self.set_free(at);
         }
         let may_answer = self.setting.stale == StaleMay::Answer;
-        let stale = self.flight(at).stale.filter(|_| may_answer && stale.is_some());
+        let stale = self
+            .flight(at)
+            .stale
+            .filter(|_| may_answer && stale.is_some());
         if let Some(entry) = stale
             && self.has(Rule::StaleWhileBusy)
         {
-            let entry = Entry { age: Age::Stale, ..entry };
+            let entry = Entry {
+                age: Age::Stale,
+                ..entry
+            };
             self.tell(at, News::Answer(Answer::Stale(entry)));
             return self.end(at);
         }
@@ -118,9 +152,18 @@ impl World {
         if !waits {
             return self.end(at);
         }
-        self.require(stale.is_none(), "rule 11: one waits beside a stale entry that may answer");
-        self.require(marked == Marked::No, "I14: one waits under a hit-for-miss marker");
-        self.flight(at).phase = Phase::Waiting { behind, chance: Chance::Open };
+        self.require(
+            stale.is_none(),
+            "rule 11: one waits beside a stale entry that may answer",
+        );
+        self.require(
+            marked == Marked::No,
+            "I14: one waits under a hit-for-miss marker",
+        );
+        self.flight(at).phase = Phase::Waiting {
+            behind,
+            chance: Chance::Open,
+        };
     }
 
     /// Another process probes; everyone here is free, the starter through its own build.
@@ -132,7 +175,16 @@ impl World {
 
     fn build_without(&mut self, at: At, held: Held) {
         let source = self.state.clock;
-        self.build(at, Build { token: 0, began: source, source, held }, Marked::No);
+        self.build(
+            at,
+            Build {
+                token: 0,
+                began: source,
+                source,
+                held,
+            },
+            Marked::No,
+        );
     }
 
     fn build(&mut self, at: At, build: Build, marked: Marked) {
@@ -170,10 +222,22 @@ impl World {
                 self.release_with(at, build, Mark::HitForMiss);
             }
             Outcome::Failed => {
-                let Build { token, began, source, .. } = build;
-                let failure = Failure { token, began, source };
+                let Build {
+                    token,
+                    began,
+                    source,
+                    ..
+                } = build;
+                let failure = Failure {
+                    token,
+                    began,
+                    source,
+                };
                 let stale = self.flight(at).stale;
-                self.tell(at, News::Answer(stale.map_or(Answer::Failed(failure), Answer::Stale)));
+                self.tell(
+                    at,
+                    News::Answer(stale.map_or(Answer::Failed(failure), Answer::Stale)),
+                );
                 self.release_with(at, build, Mark::Failed(failure));
             }
         }
@@ -189,9 +253,20 @@ impl World {
     }
 
     fn store(&mut self, at: At, build: Build) {
-        let Build { token, began, source, held } = build;
+        let Build {
+            token,
+            began,
+            source,
+            held,
+        } = build;
         let key = self.key(at.0);
-        let entry = Entry { token, began, source, key, age: Age::Fresh };
+        let entry = Entry {
+            token,
+            began,
+            source,
+            key,
+            age: Age::Fresh,
+        };
         let marked = self.state.server.marker == Marker::HitForMiss;
         let cleared = !(marked && held == Held::Unasked);
         self.require(cleared, "I14: a storable response did not clear the marker");
@@ -215,7 +290,11 @@ impl World {
     fn release_with(&mut self, at: At, build: Build, mark: Mark) {
         // Without the tier nobody can know.
         let fresh = build.held != Held::Never && self.state.server.has_fresh();
-        let beside = if fresh { Beside::FreshEntry } else { Beside::Nothing };
+        let beside = if fresh {
+            Beside::FreshEntry
+        } else {
+            Beside::Nothing
+        };
         if build.held == Held::Never || !self.has(Rule::MemoOnlyIfOurs) {
             self.remember(at, mark, beside);
         }
@@ -235,13 +314,20 @@ impl World {
         self.process(at.0).memo = match mark {
             Mark::Nothing => return,
             Mark::HitForMiss => Memo::HitForMiss,
-            Mark::Failed(failure) => Memo::Failed { failure, overtaken, beside },
+            Mark::Failed(failure) => Memo::Failed {
+                failure,
+                overtaken,
+                beside,
+            },
         };
     }
 
     /// Puts an entry into the local tier, as old as its flight.
     fn keep(&mut self, at: At, entry: Entry) {
-        let overtaken = self.flight(at).overtaken.filter(|_| self.has(Rule::LocalFence));
+        let overtaken = self
+            .flight(at)
+            .overtaken
+            .filter(|_| self.has(Rule::LocalFence));
         let process = self.process(at.0);
         process.local = Some(Copied { entry, overtaken });
         process.memo = Memo::None;
