@@ -35,6 +35,7 @@ fn clear(process: &mut Process) {
 /// What a flight that nobody is in does not need.
 fn empty(flight: &mut Flight) {
     flight.overtaken = None;
+    flight.since = None;
     flight.stale = None;
     if flight.door == Door::Free {
         flight.door = Door::Open;

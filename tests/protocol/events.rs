@@ -90,6 +90,7 @@ impl World {
         if detach {
             for flight in process.flights.iter_mut().flatten() {
                 flight.overtaken = Some(Kind::Hard);
+                flight.since = Some(Kind::Hard);
                 flight.stale = None;
             }
             if let Memo::Failed { overtaken, .. } = &mut process.memo {
@@ -200,6 +201,7 @@ fn overtake(process: &mut Process, kind: Kind) {
     }
     for flight in process.flights.iter_mut().flatten() {
         flight.overtaken = flight.overtaken.max(Some(kind));
+        flight.since = flight.since.max(Some(kind));
         if kind == Kind::Hard {
             flight.stale = None;
         }

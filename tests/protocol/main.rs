@@ -23,8 +23,8 @@
 //! | 1 a fill finds its own entry | sent twice, it is told that it was fenced off, and is stored |
 //! | 1 a claim without an answer is undone | it holds a lease that nobody knows of |
 //! | 1 what was undone leaves a tombstone | the claim runs after its undo, and the same |
-//! | 2 local fills carry the moment their flight began | a purge in mid-build is undone by the fill |
-//! | 2 which is sampled before the claim | a purge between the claim and its reply is missed |
+//! | 2 local fills carry the moment they are sure of | a purge in mid-build is undone by the fill |
+//! | 2 which is sampled before the call is sent | a purge between the claim and its reply is missed |
 //! | 2 what was fenced off goes nowhere | a lost lease stores in the local tier |
 //! | 3 a purge detaches the flights under way | a newcomer joins one and gets what was purged |
 //! | 3 so does a gap | the same, for as long as the gap lasts |
@@ -54,7 +54,7 @@
 //! | 10 a call waits only so long | a lost reply leaves a waiter for ever |
 //! | 11 stale and busy answers at once | a waiter waits beside an answer |
 //! | 12 an older build does not replace a younger one | a late build undoes a newer one |
-//! | 12 nor does its failure speak beside it | newcomers get a failure beside a fresh entry |
+//! | 12 a failure does not speak beside a fresh entry | newcomers get it for as long as the memo lasts |
 //! | 13 the proof of the key is compared | one gets the response of another key |
 //!
 //! What is left out: variants, bodies, Cluster, the floor under forgotten tags (a purge reaches too

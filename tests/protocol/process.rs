@@ -138,6 +138,8 @@ pub(crate) struct Flight {
     pub(crate) door: Door,
     /// Which purge has been handled here since it began.
     pub(crate) overtaken: Option<Kind>,
+    /// The same since its last call was sent: what the server confirms is as new as that.
+    pub(crate) since: Option<Kind>,
     pub(crate) parcel: Parcel,
     pub(crate) stale: Option<Entry>,
     pub(crate) phase: Phase,

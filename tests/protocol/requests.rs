@@ -199,6 +199,7 @@ impl World {
             slot,
             door: if free { Door::Free } else { Door::Open },
             overtaken: None,
+            since: None,
             parcel,
             stale: local.map(|copy| Entry {
                 age: Age::Stale,
@@ -221,6 +222,7 @@ impl World {
     /// Sends a claim.
     pub(crate) fn ask(&mut self, at: (usize, usize), behind: Time, chance: Chance) {
         let token = self.fresh_token(at.0);
+        self.flight(at).since = None;
         self.flight(at).phase = Phase::Claiming {
             token,
             behind,

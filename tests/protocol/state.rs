@@ -145,11 +145,6 @@ impl Server {
         began > self.purged && began > self.softened
     }
 
-    /// Whether there is a fresh entry whose build began later.
-    pub(crate) fn has_younger(&self, began: Time) -> bool {
-        self.has_fresh() && self.entry.is_some_and(|entry| entry.began > began)
-    }
-
     pub(crate) fn has_fresh(&self) -> bool {
         self.entry
             .is_some_and(|entry| entry.age == Age::Fresh && self.is_current(entry.began))

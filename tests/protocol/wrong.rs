@@ -358,9 +358,9 @@ fn an_older_build_must_not_replace_a_younger_one() {
 }
 
 #[test]
-fn an_older_failure_must_not_be_told_beside_a_younger_entry() {
+fn a_failure_must_not_be_remembered_beside_a_fresh_entry() {
     breaks(
-        Rule::YoungerSilencesFailure,
+        Rule::EntrySilencesFailure,
         two_and_one().faults(&[WaitTimeout, Failure]),
         "I13",
     );
