@@ -1,25 +1,53 @@
 //! Responses made of what the cache has.
 
+use std::fmt;
+
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response::Parts};
 use tokio::time::Instant;
 
 use crate::{
     body::Body,
     entry::Entry,
-    flight::{Failure, Stream},
+    flight::{Failure, Presence, Stream},
+    http::{
+        conditional::{self, Outcome as Condition},
+        range::{self, Selection},
+    },
     status::{End, Forward, Outcome},
 };
 
-/// A hit: `entry` as it is now.
-pub(crate) fn hit<B>(entry: &Entry, method: &Method, now: Instant) -> Response<Body<B>> {
-    from_entry(entry, method, now, Outcome::hit(entry.ttl(now)))
+/// What a request asks of the response that answers it: all of it, a part, or only news.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) headers: &'a HeaderMap,
 }
 
-/// `entry` for a request with this method, with `Age` and `Cache-Status`.
+impl fmt::Debug for Wanted<'_> {
+    /// The fields of a request may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted")
+            .field("method", self.method)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Wanted<'_> {
+    fn is_unchanged(self, status: StatusCode, headers: &HeaderMap) -> bool {
+        conditional::evaluate(self.headers, (status, headers)) == Condition::NotModified
+    }
+}
+
+/// A hit: `entry` as it is now.
+pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
+    from_entry(entry, wanted, now, Outcome::hit(entry.ttl(now)))
+}
+
+/// `entry` as a request wants it, with `Age` and `Cache-Status`.
 pub(crate) fn from_entry<B>(
     entry: &Entry,
-    method: &Method,
+    wanted: Wanted<'_>,
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
@@ -27,41 +55,122 @@ pub(crate) fn from_entry<B>(
     headers.clone_from(&entry.head.headers);
     headers.insert(header::AGE, entry.age(now).into());
     outcome.write(&mut headers);
-    let body = if *method == Method::HEAD {
+    let mut status = entry.head.status;
+    let whole = (entry.body.clone(), entry.trailers.clone());
+    let body = form(&mut status, &mut headers, whole, wanted);
+    response(status, headers, body)
+}
+
+/// A response that has just been built, as the request that started the build wants it.
+pub(crate) fn complete<B>(
+    mut parts: Parts,
+    whole: (Bytes, Option<HeaderMap>),
+    wanted: Wanted<'_>,
+) -> Response<Body<B>> {
+    let body = form(&mut parts.status, &mut parts.headers, whole, wanted);
+    Response::from_parts(parts, body)
+}
+
+/// A response whose body is still to come: all of it, or none if the request has it already.
+pub(crate) fn opening<B>(mut parts: Parts, body: Body<B>, wanted: Wanted<'_>) -> Response<Body<B>> {
+    if !wanted.is_unchanged(parts.status, &parts.headers) {
+        return Response::from_parts(parts, body);
+    }
+    parts.status = StatusCode::NOT_MODIFIED;
+    conditional::into_not_modified(&mut parts.headers);
+    Response::from_parts(parts, Body::empty())
+}
+
+/// Turns a complete response into what is wanted of it.
+fn form<B>(
+    status: &mut StatusCode,
+    headers: &mut HeaderMap,
+    (body, trailers): (Bytes, Option<HeaderMap>),
+    wanted: Wanted<'_>,
+) -> Body<B> {
+    if wanted.is_unchanged(*status, headers) {
+        *status = StatusCode::NOT_MODIFIED;
+        conditional::into_not_modified(headers);
+        return Body::empty();
+    }
+    if *wanted.method == Method::HEAD {
         // RFC 9110 section 9.3.2: the length that GET would have had.
-        if !entry.body.is_empty() && entry.trailers.is_none() {
-            let length = || entry.body.len().into();
+        if !body.is_empty() && trailers.is_none() {
+            let length = || body.len().into();
             headers.entry(header::CONTENT_LENGTH).or_insert_with(length);
         }
-        Body::empty()
-    } else {
-        Body::full(entry.body.clone(), entry.trailers.clone())
-    };
-    response(entry.head.status, headers, body)
+        return Body::empty();
+    }
+    if *status == StatusCode::OK && wanted.headers.contains_key(header::RANGE) {
+        return part(status, headers, (body, trailers), wanted);
+    }
+    Body::full(body, trailers)
+}
+
+/// Turns a stored 200 into the part that a GET asks for (RFC 9110 section 14).
+fn part<B>(
+    status: &mut StatusCode,
+    headers: &mut HeaderMap,
+    (body, trailers): (Bytes, Option<HeaderMap>),
+    wanted: Wanted<'_>,
+) -> Body<B> {
+    match range::select(wanted.headers, headers, body.len()) {
+        Selection::Full => Body::full(body, trailers),
+        Selection::Partial(range) => {
+            *status = StatusCode::PARTIAL_CONTENT;
+            range::into_partial(headers, &range, body.len());
+            Body::full(body.slice(range), None)
+        }
+        Selection::Multipart(ranges) => {
+            *status = StatusCode::PARTIAL_CONTENT;
+            let boundary = format!("{:032x}", fastrand::u128(..));
+            let parts = range::into_multipart(headers, &body, &ranges, &boundary);
+            Body::full(parts, None)
+        }
+        Selection::Unsatisfiable => {
+            *status = StatusCode::RANGE_NOT_SATISFIABLE;
+            conditional::into_not_modified(headers);
+            headers.insert(header::CONTENT_RANGE, range::unsatisfied(body.len()));
+            headers.insert(header::CONTENT_LENGTH, 0.into());
+            Body::empty()
+        }
+    }
 }
 
 /// A response that another request's build is still producing.
-pub(crate) fn from_stream<B>(stream: &Stream, method: &Method, outcome: Outcome) -> Response<Body<B>> {
+pub(crate) fn from_stream<B>(
+    (stream, presence): (&Stream, Presence),
+    wanted: Wanted<'_>,
+    outcome: Outcome,
+) -> Response<Body<B>> {
     let mut headers = stream.head.headers.clone();
     if stream.head.age > 0 {
         headers.insert(header::AGE, stream.head.age.into());
     }
     outcome.write(&mut headers);
-    let body = if *method == Method::HEAD {
+    if wanted.is_unchanged(stream.head.status, &headers) {
+        conditional::into_not_modified(&mut headers);
+        return response(StatusCode::NOT_MODIFIED, headers, Body::empty());
+    }
+    let body = if *wanted.method == Method::HEAD {
         Body::empty()
     } else {
-        Body::shared(stream.body.reader(), stream.hint.clone())
+        Body::shared(stream.body.reader(), stream.hint, presence)
     };
     response(stream.head.status, headers, body)
 }
 
 /// A failure that is shared with a request that did not start the build.
-pub(crate) fn failed<B>(failure: &Failure, method: &Method, reason: Forward) -> Response<Body<B>> {
+pub(crate) fn failed<B>(
+    failure: &Failure,
+    wanted: Wanted<'_>,
+    reason: Forward,
+) -> Response<Body<B>> {
     let outcome = Outcome::forward(reason, End::Collapsed).because("failed");
     match failure {
-        Failure::Response(entry) => from_entry(entry, method, Instant::now(), outcome),
+        Failure::Response(entry) => from_entry(entry, wanted, Instant::now(), outcome),
         Failure::Status(status) => plain(*status, outcome),
-        Failure::Stale(entry) => hit(entry, method, Instant::now()),
+        Failure::Stale(entry) => hit(entry, wanted, Instant::now()),
     }
 }
 
@@ -69,6 +178,12 @@ pub(crate) fn failed<B>(failure: &Failure, method: &Method, reason: Forward) -> 
 pub(crate) fn unavailable<B>(detail: &'static str, reason: Forward) -> Response<Body<B>> {
     let outcome = Outcome::forward(reason, End::Unstored).because(detail);
     plain(StatusCode::SERVICE_UNAVAILABLE, outcome)
+}
+
+/// The request wants an entry or nothing, and there is no entry it takes (RFC 9111 section 5.2.1.7).
+pub(crate) fn only_if_cached<B>() -> Response<Body<B>> {
+    let outcome = Outcome::refused("only-if-cached");
+    plain(StatusCode::GATEWAY_TIMEOUT, outcome)
 }
 
 fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
@@ -80,7 +195,11 @@ fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     outcome.write(&mut headers);
-    response(status, headers, Body::full(Bytes::from_static(text.as_bytes()), None))
+    response(
+        status,
+        headers,
+        Body::full(Bytes::from_static(text.as_bytes()), None),
+    )
 }
 
 fn response<B>(status: StatusCode, headers: HeaderMap, body: Body<B>) -> Response<Body<B>> {

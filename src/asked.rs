@@ -5,10 +5,11 @@ use http_body::Body;
 use tokio::time::Instant;
 
 use crate::{
-    http::storable,
-    key::{Keyed, Unkeyable},
+    answer::Wanted,
+    entry::{Entry, Worth},
+    http::{cache_control::RequestDirectives, conditional, storable},
+    key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
-    purges::Moment,
     status::{End, Forward, Outcome},
 };
 
@@ -19,8 +20,38 @@ pub(crate) struct Asked {
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
-    /// What had been purged when it came.
-    pub(crate) joined: Moment,
+    /// What it asks of an entry, where the layer honours that.
+    pub(crate) demand: Option<RequestDirectives>,
+}
+
+impl Asked {
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            method: &self.method,
+            headers: &self.headers,
+        }
+    }
+
+    /// Whether it takes the entry as it is.
+    pub(crate) fn takes(&self, entry: &Entry, now: Instant) -> bool {
+        self.demand.is_none_or(|demand| entry.suits(&demand, now))
+    }
+
+    /// Why it goes to the inner service although there is `entry`.
+    pub(crate) fn reason(&self, entry: &Entry) -> Forward {
+        match entry.worth(Instant::now()) {
+            Worth::Fresh if self.demand.is_some() => Forward::Request,
+            _ => Forward::Stale,
+        }
+    }
+
+    /// `key` for requests of this kind: what becomes of a HEAD says nothing of GETs.
+    pub(crate) fn key_in_class(&self, key: &Key) -> Key {
+        match self.method {
+            Method::HEAD => key.in_class(Class::Head),
+            _ => key.clone(),
+        }
+    }
 }
 
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
@@ -36,6 +67,9 @@ pub(crate) fn eligible<B: Body>(parts: &Parts, body: &B, policy: &Policy) -> Res
     }
     if parts.headers.contains_key(header::UPGRADE) {
         return Err(Outcome::bypass("upgrade"));
+    }
+    if conditional::is_for_origin(&parts.headers) {
+        return Err(Outcome::bypass("condition"));
     }
     Ok(())
 }
@@ -54,17 +88,23 @@ pub(crate) fn admitted(
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
     let identified = keyed == Keyed::Credentials;
+    let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && parts.headers.contains_key(header::COOKIE);
-    if cookies && !identified {
+    if cookies && !keyed_by(header::COOKIE) {
+        policy.tell_of_bypass("cookie");
         return Err(Outcome::bypass("cookie"));
     }
-    match (parts.headers.contains_key(header::AUTHORIZATION), policy.authorization) {
+    match (
+        parts.headers.contains_key(header::AUTHORIZATION),
+        policy.authorization,
+    ) {
         (false, _) => Ok(storable::Authorization::Absent),
-        (true, _) if identified || policy.key.headers.contains(&header::AUTHORIZATION) => {
-            Ok(storable::Authorization::Keyed)
-        }
+        (true, _) if keyed_by(header::AUTHORIZATION) => Ok(storable::Authorization::Keyed),
         (true, Authorization::AsDeclared) => Ok(storable::Authorization::Unkeyed),
-        (true, Authorization::Bypass) => Err(Outcome::bypass("authorization")),
+        (true, Authorization::Bypass) => {
+            policy.tell_of_bypass("authorization");
+            Err(Outcome::bypass("authorization"))
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::{body::Body, status::Outcome};
+use crate::{body::Body, invalidation::Invalidation, status::Outcome};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -39,9 +39,25 @@ pin_project! {
         S: Service<Request<ReqBody>>,
     {
         Ready { response: Option<Response<Body<ResBody>>> },
-        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, outcome: Outcome },
-        Calling { #[pin] future: S::Future, outcome: Outcome },
+        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, passing: Passing },
+        Calling { #[pin] future: S::Future, passing: Passing },
         Exchange { future: Boxed<ResBody, S::Error> },
+    }
+}
+
+/// What is said and done when a request that bypasses has its response.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    pub(crate) outcome: Outcome,
+    pub(crate) invalidation: Option<Box<Invalidation>>,
+}
+
+impl Passing {
+    fn end<B>(&self, response: &mut Response<B>) {
+        if let Some(invalidation) = &self.invalidation {
+            invalidation.settle(response);
+        }
+        self.outcome.write(response.headers_mut());
     }
 }
 
@@ -51,17 +67,27 @@ where
 {
     pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
         let response = Some(response);
-        Self { kind: Kind::Ready { response } }
+        Self {
+            kind: Kind::Ready { response },
+        }
     }
 
     /// Straight to the inner service, once it is ready.
-    pub(crate) fn bypass(inner: S, request: Request<ReqBody>, outcome: Outcome) -> Self {
+    pub(crate) fn bypass(inner: S, request: Request<ReqBody>, passing: Passing) -> Self {
         let (inner, request) = (Some(inner), Some(request));
-        Self { kind: Kind::Waking { inner, request, outcome } }
+        Self {
+            kind: Kind::Waking {
+                inner,
+                request,
+                passing,
+            },
+        }
     }
 
     pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
-        Self { kind: Kind::Exchange { future } }
+        Self {
+            kind: Kind::Exchange { future },
+        }
     }
 }
 
@@ -76,19 +102,33 @@ where
             let mut kind = self.as_mut().project().kind;
             match kind.as_mut().project() {
                 KindProjection::Ready { response } => {
-                    let response = response.take().expect("a finished future is not polled again");
+                    let response = response
+                        .take()
+                        .expect("a finished future is not polled again");
                     return Poll::Ready(Ok(response));
                 }
-                KindProjection::Waking { inner, request, outcome } => {
-                    let service = inner.as_mut().expect("the service is there until it is called");
+                KindProjection::Waking {
+                    inner,
+                    request,
+                    passing,
+                } => {
+                    let service = inner
+                        .as_mut()
+                        .expect("the service is there until it is called");
                     ready!(service.poll_ready(cx))?;
-                    let request = request.take().expect("the request is there until it is sent");
-                    let (future, outcome) = (service.call(request), *outcome);
-                    kind.set(Kind::Calling { future, outcome });
+                    let request = request
+                        .take()
+                        .expect("the request is there until it is sent");
+                    let future = service.call(request);
+                    let passing = Passing {
+                        outcome: passing.outcome,
+                        invalidation: passing.invalidation.take(),
+                    };
+                    kind.set(Kind::Calling { future, passing });
                 }
-                KindProjection::Calling { future, outcome } => {
+                KindProjection::Calling { future, passing } => {
                     let mut response = ready!(future.poll(cx))?.map(Body::passed);
-                    outcome.write(response.headers_mut());
+                    passing.end(&mut response);
                     return Poll::Ready(Ok(response));
                 }
                 KindProjection::Exchange { future } => return future.as_mut().poll(cx),

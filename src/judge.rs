@@ -8,8 +8,8 @@ use crate::{
     entry::{Head, Lifetime},
     http::{
         fields,
-        freshness::Source,
-        storable::{self, Judgement, Lesson, Reason, RequestFacts, Storage, Withheld},
+        freshness::{Freshness, Source},
+        storable::{self, Judgement, Lesson, Reason, RequestFacts, Withheld},
         vary::Vary,
     },
     policy::{Mode, Policy},
@@ -22,7 +22,7 @@ pub(crate) enum Plan {
     /// Its own request's alone.
     Alone(Alone),
     /// Read to its end, for those it fits.
-    Together(Judged),
+    Together(Box<Judged>),
 }
 
 /// Why a response is for its own request alone.
@@ -77,10 +77,6 @@ impl Alone {
 }
 
 impl Judged {
-    pub(crate) fn is_stored(&self) -> bool {
-        matches!(self.fate, Fate::Stored(_))
-    }
-
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))
@@ -92,32 +88,42 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
     let received = Instant::now();
     let facts = RequestFacts {
         authorization: asked.authorization,
-        storage: Storage::Allowed,
         delay: received - began,
     };
-    let judgement = storable::judge(&facts, parts, &policy.rules, time::wall_clock());
+    let now = time::wall_clock();
+    let judgement = storable::judge(&facts, parts, &policy.rules, now);
     let together = |fate, withheld: &Withheld, age| {
-        let headers = fields::for_storing(&parts.headers, withheld);
-        let head = Head { status: parts.status, headers, variant: None, age };
+        let mut headers = fields::for_storing(&parts.headers, withheld);
+        fields::date(&mut headers, now);
+        let head = Head {
+            status: parts.status,
+            headers,
+            variant: None,
+            age,
+        };
         let vary = Vary::of_response(&parts.headers);
-        Plan::Together(Judged { head, vary, fate })
+        Plan::Together(Box::new(Judged { head, vary, fate }))
     };
     let plan = match judgement {
         Judgement::Refuse(reason) => return Plan::Alone(Alone::Declared(reason)),
         Judgement::Fail(None) => together(Fate::Failed(Sharing::Response), &Withheld::default(), 0),
-        Judgement::Fail(Some(_)) => {
-            together(Fate::Failed(Sharing::Status(parts.status)), &Withheld::default(), 0)
-        }
+        Judgement::Fail(Some(_)) => together(
+            Fate::Failed(Sharing::Status(parts.status)),
+            &Withheld::default(),
+            0,
+        ),
         Judgement::Share(reason, withheld) => together(Fate::Shared(reason.as_str()), &withheld, 0),
         Judgement::Store(mut freshness, withheld) => {
             if freshness.source == Source::Route {
-                freshness.lifetime = freshness.lifetime.mul_f64(1.0 - policy.jitter * fastrand::f64());
+                freshness.lifetime = freshness
+                    .lifetime
+                    .mul_f64(1.0 - policy.jitter * fastrand::f64());
             }
             let age = freshness.initial_age.as_secs();
             let fate = match (policy.mode, &asked.method) {
                 (_, &Method::HEAD) => Fate::Shared("head"),
                 (Mode::Coalesce | Mode::Bypass, _) => Fate::Shared("coalesce-only"),
-                (Mode::Cache, _) => Fate::Stored(Lifetime::of(&freshness, received)),
+                (Mode::Cache, _) => Fate::Stored(lifetime(&freshness, parts, policy, received)),
             };
             together(fate, &withheld, age)
         }
@@ -130,10 +136,25 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
     }
 }
 
+fn lifetime(freshness: &Freshness, parts: &Parts, policy: &Policy, received: Instant) -> Lifetime {
+    let lifetime = Lifetime::of(freshness, received);
+    if storable::has_validator(parts) {
+        lifetime.kept_for(policy.keep_for_validation)
+    } else {
+        lifetime
+    }
+}
+
 /// The length that a response declares for the body it comes with.
 pub(crate) fn declared_length(parts: &Parts, asked: &Asked) -> Option<u64> {
     if asked.method == Method::HEAD {
         return None;
     }
-    parts.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    parts
+        .headers
+        .get(header::CONTENT_LENGTH)?
+        .to_str()
+        .ok()?
+        .parse()
+        .ok()
 }

@@ -112,6 +112,8 @@ pub(crate) enum Class {
     Head = b'H' as isize,
     /// The one extra build of those whose wait timed out.
     Extra = b'X' as isize,
+    /// The same for HEADs.
+    ExtraHead = b'Y' as isize,
 }
 
 #[derive(Clone, Copy)]
@@ -125,6 +127,7 @@ enum Tag {
     CookieValue = b'd' as isize,
     Own = b'o' as isize,
     Variant = b'v' as isize,
+    Forwarded = b'f' as isize,
 }
 
 /// Turns the key of a resource into the key of one of its variants.
@@ -180,8 +183,8 @@ impl QueryKey {
     }
 }
 
-fn write_pairs<'a>(pairs: impl Iterator<Item = &'a str>, bytes: &mut Vec<u8>) {
-    pairs.for_each(|pair| part(bytes, Tag::Query, pair.as_bytes()));
+fn write_pairs(pairs: impl Iterator<Item: AsRef<str>>, bytes: &mut Vec<u8>) {
+    pairs.for_each(|pair| part(bytes, Tag::Query, pair.as_ref().as_bytes()));
 }
 
 /// By the decoded name, as the handler reads it: `%61=1` is a parameter `a`.
@@ -341,6 +344,7 @@ impl KeyRules {
     fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
         let target = self.target(parts);
         write_authority(target, &parts.headers, bytes)?;
+        write_forwarded(&parts.headers, bytes);
         part(bytes, Tag::Path, target.path().as_bytes());
         if let Some(query) = target.query() {
             self.query.write(query, bytes);
@@ -358,8 +362,10 @@ impl KeyRules {
 /// The implicit tag of all entries for an authority and a path.
 pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
     let mut bytes = Vec::new();
-    // An authority that cannot be keyed has no entries either.
-    drop(write_authority(uri, headers, &mut bytes));
+    if write_authority(uri, headers, &mut bytes).is_err() {
+        // An authority that cannot be keyed has no entries either.
+        bytes.clear();
+    }
     part(&mut bytes, Tag::Path, uri.path().as_bytes());
     Digest::of(&bytes)
 }
@@ -406,8 +412,42 @@ fn write_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<
 fn is_plain_host(host: &str) -> bool {
     let (name, port) = host.split_once(':').unwrap_or((host, ""));
     !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-')
         && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What a proxy says of the authority and the scheme, which handlers build links with: a client that
+/// makes it up must not be able to have others see it.
+fn write_forwarded(headers: &HeaderMap, bytes: &mut Vec<u8>) {
+    if !headers.keys().any(|name| may_be_forwarding(name.as_str())) {
+        return;
+    }
+    for name in [X_FORWARDED_HOST, X_FORWARDED_PROTO] {
+        if headers.contains_key(&name) {
+            write_header(&name, headers, bytes);
+        }
+    }
+    let pairs = headers
+        .get_all(header::FORWARDED)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| b",;".contains(byte)));
+    for pair in pairs.map(<[u8]>::trim_ascii) {
+        let name = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let name = name.trim_ascii();
+        if name.eq_ignore_ascii_case(b"host") || name.eq_ignore_ascii_case(b"proto") {
+            part(bytes, Tag::Forwarded, pair);
+        }
+    }
+}
+
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// By length alone: cheaper than three look-ups, which are almost always in vain.
+fn may_be_forwarding(name: &str) -> bool {
+    matches!(name.len(), 9 | 16 | 17)
 }
 
 fn write_header(name: &HeaderName, headers: &HeaderMap, bytes: &mut Vec<u8>) {

@@ -2,13 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderName, Uri, request, response};
+use http::{HeaderName, StatusCode, Uri, request, response};
 use tower_layer::Layer;
 
 use crate::{
     cache::Cache,
+    http::{
+        freshness::Heuristic,
+        negotiate::Offer,
+        storable::{self, Nonces, Statuses},
+    },
     key::{KeyWriter, Keyed, Own, QueryKey},
-    policy::{Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy},
+    policy::{
+        Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy, Ranges, RequestDirectives,
+    },
     service::BufferService,
 };
 
@@ -43,7 +50,8 @@ use crate::{
 ///
 /// let request = Request::get("http://shop.example/report").body(Empty::new())?;
 /// let response = service.oneshot(request).await?;
-/// assert_eq!(response.headers()["cache-status"], "stampede; fwd=uri-miss; stored; ttl=57");
+/// let outcome = response.headers()["cache-status"].to_str()?;
+/// assert!(outcome.starts_with("stampede; fwd=uri-miss; stored; ttl="));
 /// assert_eq!(response.into_body().collect().await?.to_bytes(), "expensive");
 /// # Ok(())
 /// # }
@@ -72,9 +80,26 @@ impl BufferLayer {
         self.with(|policy| policy.mode = mode)
     }
 
-    /// A name for logs. Default: none.
+    /// What logs and spans call this layer. Default: none.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.with(|policy| policy.name = Some(name.into()))
+    }
+
+    /// Says which options get into each other's way; each still does what it says.
+    fn check(&self) {
+        let Some(lease_ttl) = self.cache.shared().map(|shared| shared.lease_ttl()) else {
+            return;
+        };
+        let wait_timeout = self.policy.wait_timeout;
+        if wait_timeout <= lease_ttl {
+            tracing::warn!(
+                layer = self.policy.name.as_deref(),
+                ?wait_timeout,
+                ?lease_ttl,
+                "wait_timeout is not longer than lease_ttl: when a worker dies, those who wait fall \
+                 back before another one takes over"
+            );
+        }
     }
 
     // ===== freshness =====
@@ -86,11 +111,51 @@ impl BufferLayer {
         self.with(|policy| policy.rules.ttl.default = Some(ttl))
     }
 
+    /// The lifetime of responses with this status that state none themselves, whatever
+    /// [`ttl`](Self::ttl) says: 404 or 410 for a moment, or zero to leave one of its statuses out.
+    /// Default: none. Server errors stay failures, which are not stored, unless
+    /// [`allow_error_statuses`](Self::allow_error_statuses) is set too.
+    pub fn ttl_for(self, status: StatusCode, ttl: Duration) -> Self {
+        self.with(|policy| policy.rules.ttl.by_status.push((status, ttl)))
+    }
+
+    /// Adds a field to those that are meant for this cache alone (RFC 9213). One that is present,
+    /// and is a valid dictionary, decides in place of `Cache-Control` and `Expires`; the one added
+    /// last is looked at first. Default: `CDN-Cache-Control`.
+    pub fn target_field(self, name: HeaderName) -> Self {
+        self.with(|policy| policy.rules.targets.insert(0, name))
+    }
+
+    /// Derives the lifetime of a response that states none from its `Last-Modified`: a tenth of the
+    /// time that it has been unchanged, and `cap` at most (RFC 9111 section 4.2.2). Default: off. A
+    /// [`ttl`](Self::ttl) goes before it.
+    pub fn heuristic_freshness(self, cap: Duration) -> Self {
+        self.with(|policy| policy.rules.heuristic = Heuristic::LastModified { cap })
+    }
+
+    /// For how long a stale entry with an `ETag` or `Last-Modified` is kept, in both tiers, so that
+    /// the next build can ask the inner service whether it still holds: a 304 renews it without a
+    /// body. Responses with `no-cache` are stored for this alone. Default: an hour; zero turns
+    /// conditional builds off for entries without a stale window.
+    pub fn keep_for_validation(self, window: Duration) -> Self {
+        self.with(|policy| policy.keep_for_validation = window)
+    }
+
+    /// Whether clients may say how fresh their answers have to be. Default:
+    /// [`RequestDirectives::Ignore`].
+    pub fn request_directives(self, choice: RequestDirectives) -> Self {
+        self.with(|policy| policy.request_directives = choice)
+    }
+
     /// How much of the layer's own [`ttl`](Self::ttl) is left to chance, so that entries that were
     /// stored together do not expire together: a lifetime is shortened by up to this fraction.
     /// Default: 0.05. Values outside 0 to 1 are clamped. What a response states itself is kept.
     pub fn jitter(self, fraction: f64) -> Self {
-        let fraction = if fraction.is_nan() { 0.0 } else { fraction.clamp(0.0, 1.0) };
+        let fraction = if fraction.is_nan() {
+            0.0
+        } else {
+            fraction.clamp(0.0, 1.0)
+        };
         self.with(|policy| policy.jitter = fraction)
     }
 
@@ -113,6 +178,13 @@ impl BufferLayer {
         F: Fn(&response::Parts) -> bool + Send + Sync + 'static,
     {
         self.with(|policy| policy.cache_if = Some(Arc::new(predicate)))
+    }
+
+    /// Lets a range request on a cold key build the whole response: it is stored, and the request
+    /// gets its part as soon as the whole is there at once, else the whole. Default: it passes to the
+    /// inner service as it is, and its response is neither stored nor shared.
+    pub fn fill_on_range(self) -> Self {
+        self.with(|policy| policy.ranges = Ranges::Fill)
     }
 
     /// The largest body that is stored or shared, in bytes. Default: 4 MiB. Larger ones reach the
@@ -166,6 +238,31 @@ impl BufferLayer {
         self.with(|policy| policy.key.original_uri = find)
     }
 
+    /// Replaces a request's `Accept-Language` by the one of `languages` that it likes best, the first
+    /// of them where it likes several the same; one that likes none is left as it is. Name what the
+    /// inner service has, in its own order: a response that varies by language then has one variant
+    /// for each, whatever spelling browsers use. Default: the field is compared as it is, white space
+    /// aside.
+    pub fn normalize_accept_language<L>(self, languages: L) -> Self
+    where
+        L: IntoIterator<Item: Into<String>>,
+    {
+        let offer = Offer::languages(languages.into_iter().map(Into::into));
+        self.with(|policy| policy.offers.push(offer))
+    }
+
+    /// Replaces a request's `Accept-Encoding` by the one of `codings` that it likes best, or by
+    /// `identity`; one that accepts neither is left as it is. Name what the inner service makes, in
+    /// its own order. Default: as for
+    /// [`normalize_accept_language`](Self::normalize_accept_language).
+    pub fn normalize_accept_encoding<L>(self, codings: L) -> Self
+    where
+        L: IntoIterator<Item: Into<String>>,
+    {
+        let offer = Offer::codings(codings.into_iter().map(Into::into));
+        self.with(|policy| policy.offers.push(offer))
+    }
+
     /// Treats requests with cookies as if they had none, and lets the inner service see them.
     ///
     /// Only for services whose responses never depend on a cookie: otherwise one user gets what
@@ -178,6 +275,33 @@ impl BufferLayer {
     /// `must-revalidate` (RFC 9111 section 3.5). Default: they bypass.
     pub fn allow_authorization(self) -> Self {
         self.with(|policy| policy.authorization = Authorization::AsDeclared)
+    }
+
+    // ===== what may be stored =====
+
+    /// Stores and shares responses with `Set-Cookie` without that field; the request that caused the
+    /// build gets it. Only where no other part of such a response is personal. Default: a response
+    /// with `Set-Cookie` is neither stored nor shared.
+    pub fn allow_set_cookie_stripped(self) -> Self {
+        self.with(|policy| policy.rules.cookies = storable::Cookies::Strip)
+    }
+
+    /// Stores and shares responses with `Set-Cookie` as they are: everybody gets the same cookie.
+    /// Default: they are neither stored nor shared.
+    pub fn allow_set_cookie(self) -> Self {
+        self.with(|policy| policy.rules.cookies = storable::Cookies::Keep)
+    }
+
+    /// Stores responses whose `Content-Security-Policy` has a nonce, which is then the same for all
+    /// and can be guessed. Default: they are neither stored nor shared.
+    pub fn allow_csp_nonce(self) -> Self {
+        self.with(|policy| policy.rules.nonces = Nonces::Allow)
+    }
+
+    /// Stores server errors, unknown statuses too, where they state a lifetime of their own. Default:
+    /// a server error is a failure, whatever it states.
+    pub fn allow_error_statuses(self) -> Self {
+        self.with(|policy| policy.rules.statuses = Statuses::Permissive)
     }
 
     // ===== waiting =====
@@ -221,6 +345,7 @@ impl<S> Layer<S> for BufferLayer {
     type Service = BufferService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
+        self.check();
         BufferService::new(inner, self.cache.clone(), Arc::clone(&self.policy))
     }
 }

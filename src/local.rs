@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::{
     entry::{self, Entry, Fields, Worth},
     flight::Failure,
-    key::{self, Key},
-    purges::Purges,
+    key::{self, Digest, Key},
+    purges::{Moment, Purges},
 };
 
 /// The entries of this process. Reading is synchronous and takes no lock of ours.
@@ -38,11 +38,20 @@ pub(crate) struct Variants {
 
 /// A short note beside a key.
 #[derive(Clone, Debug)]
-pub(crate) enum Memo {
+pub(crate) struct Memo {
+    pub(crate) note: Note,
+    pub(crate) until: Instant,
+    /// When the build began that it was learnt from: a purge forgets it.
+    pub(crate) began: Moment,
+}
+
+/// What a memo says.
+#[derive(Clone, Debug)]
+pub(crate) enum Note {
     /// The last response declared itself uncacheable: nobody waits for the next one.
-    HitForMiss { until: Instant },
+    HitForMiss,
     /// The last build failed: newcomers share that failure.
-    Failed { until: Instant, failure: Arc<Failure> },
+    Failed(Arc<Failure>),
 }
 
 /// What the local tier has for a request.
@@ -52,11 +61,14 @@ pub(crate) enum Found {
     Nothing,
 }
 
+#[expect(clippy::disallowed_types, reason = "moka's trait has it")]
+type RealInstant = std::time::Instant;
+
 /// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
 struct Backstop;
 
 impl Expiry<Key, Slot> for Backstop {
-    fn expire_after_create(&self, _: &Key, slot: &Slot, _: std::time::Instant) -> Option<Duration> {
+    fn expire_after_create(&self, _: &Key, slot: &Slot, _: RealInstant) -> Option<Duration> {
         match slot {
             Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
             Slot::Variants(_) => None,
@@ -67,7 +79,7 @@ impl Expiry<Key, Slot> for Backstop {
         &self,
         key: &Key,
         slot: &Slot,
-        now: std::time::Instant,
+        now: RealInstant,
         _: Option<Duration>,
     ) -> Option<Duration> {
         self.expire_after_create(key, slot, now)
@@ -131,7 +143,7 @@ impl Local {
     /// The fields that the resource under `key` varies by.
     pub(crate) fn fields(&self, key: &Key) -> Option<Fields> {
         match self.slots.get(key) {
-            Some(Slot::Variants(variants)) => Some(variants.fields.clone()),
+            Some(Slot::Variants(variants)) => Some(Arc::clone(&variants.fields)),
             _ => None,
         }
     }
@@ -143,7 +155,8 @@ impl Local {
             _ => {
                 let known = Mutex::default();
                 let variants = Arc::new(Variants { fields, known });
-                self.slots.insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
+                self.slots
+                    .insert(primary.clone(), Slot::Variants(Arc::clone(&variants)));
                 variants
             }
         }
@@ -154,10 +167,11 @@ impl Local {
         self.slots.insert(key, Slot::Entry(entry));
     }
 
-    pub(crate) fn memo(&self, key: &Key, now: Instant) -> Option<Memo> {
-        self.memos.get(key).filter(|memo| match memo {
-            Memo::HitForMiss { until } | Memo::Failed { until, .. } => now < *until,
-        })
+    /// The note beside `key`, if no purge of `tag` has overtaken it.
+    pub(crate) fn note(&self, key: &Key, tag: Digest, purges: &Purges) -> Option<Note> {
+        let memo = self.memos.get(key)?;
+        let valid = Instant::now() < memo.until && !purges.since(memo.began, &[tag]);
+        valid.then_some(memo.note)
     }
 
     pub(crate) fn set_memo(&self, key: Key, memo: Memo) {
@@ -166,12 +180,6 @@ impl Local {
 
     pub(crate) fn clear_memo(&self, key: &Key) {
         self.memos.invalidate(key);
-    }
-
-    /// Forgets everything.
-    pub(crate) fn clear(&self) {
-        self.slots.invalidate_all();
-        self.memos.invalidate_all();
     }
 
     /// Entries, and the bytes they take, as last counted.

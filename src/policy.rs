@@ -1,12 +1,16 @@
 //! One route's policy: what its layer decides by.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
-use http::{HeaderMap, HeaderValue, header, response};
+use http::{HeaderMap, HeaderValue, Method, header, request, response};
 
 use crate::{
     flight::Limits,
-    http::storable::Rules,
+    http::{cache_control, negotiate::Offer, storable::Rules},
     key::{self, KeyRules},
 };
 
@@ -21,6 +25,10 @@ pub(crate) struct Policy {
     pub(crate) rules: Rules,
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
+    pub(crate) ranges: Ranges,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) request_directives: RequestDirectives,
+    pub(crate) keep_for_validation: Duration,
     pub(crate) max_body: usize,
     pub(crate) max_variants: usize,
     pub(crate) wait_timeout: Duration,
@@ -28,6 +36,8 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    /// Whether it has been said that requests with credentials bypass.
+    pub(crate) told: Arc<Once>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
@@ -43,6 +53,10 @@ impl Default for Policy {
             rules: Rules::default(),
             jitter: 0.05,
             cache_if: None,
+            ranges: Ranges::Pass,
+            offers: Vec::new(),
+            request_directives: RequestDirectives::Ignore,
+            keep_for_validation: Duration::from_secs(3600),
             max_body: 4 * 1024 * 1024,
             max_variants: 16,
             wait_timeout: Duration::from_secs(5),
@@ -53,6 +67,7 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            told: Arc::new(Once::new()),
         }
     }
 }
@@ -73,12 +88,43 @@ impl fmt::Debug for Policy {
 }
 
 impl Policy {
+    /// Whether a request that no entry answers is for the inner service as it is.
+    pub(crate) fn passes(&self, request: &request::Parts) -> bool {
+        self.ranges == Ranges::Pass
+            && request.method == Method::GET
+            && request.headers.contains_key(header::RANGE)
+    }
+
+    /// What a request asks of an entry, if that counts.
+    pub(crate) fn demand(&self, request: &HeaderMap) -> Option<cache_control::RequestDirectives> {
+        let counts = self.request_directives == RequestDirectives::Honour
+            && (request.contains_key(header::CACHE_CONTROL)
+                || request.contains_key(header::PRAGMA));
+        counts.then(|| cache_control::RequestDirectives::of_request(request))
+    }
+
+    /// Says, once for each layer, that requests with credentials are not cached.
+    pub(crate) fn tell_of_bypass(&self, credentials: &'static str) {
+        self.told.call_once(|| {
+            tracing::warn!(
+                layer = self.name.as_deref(),
+                credentials,
+                "requests with credentials bypass this layer: key them, or allow it to ignore them"
+            );
+        });
+    }
+
     /// Takes the cookies that are not in the key off a request that is going to be built.
     pub(crate) fn strip_cookies(&self, headers: &mut HeaderMap) {
         if self.cookies != Cookies::Keyed {
             return;
         }
-        let keyed = |name: &[u8]| self.key.cookies.iter().any(|known| known.as_bytes() == name);
+        let keyed = |name: &[u8]| {
+            self.key
+                .cookies
+                .iter()
+                .any(|known| known.as_bytes() == name)
+        };
         let kept = key::cookies(headers)
             .filter(|(name, _)| keyed(name))
             .map(|(name, value)| [name, value].concat())
@@ -143,6 +189,34 @@ pub enum OnDisconnect {
     Finish,
     /// It is dropped, and its lease released.
     Cancel,
+}
+
+/// What `Cache-Control` in a request means (RFC 9111 section 5.2.1).
+///
+/// ```
+/// use tower_stampede::{BufferLayer, Cache, RequestDirectives};
+///
+/// let layer = BufferLayer::new(Cache::in_memory()).request_directives(RequestDirectives::Honour);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestDirectives {
+    /// Nothing: no client can force a build.
+    #[default]
+    Ignore,
+    /// What it says. `no-cache`, `max-age` and `min-fresh` refuse an entry, which is then validated or
+    /// built anew, once for all who ask at the same time; `max-stale` takes a stale one, though none
+    /// staler than its stale windows allow; `no-store` bypasses; `only-if-cached` gets 504 where this
+    /// process has no entry that suits. `Pragma: no-cache` counts where there is no `Cache-Control`.
+    Honour,
+}
+
+/// What a range request does on a cold key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ranges {
+    Pass,
+    /// Builds the whole, and gets its part of it.
+    Fill,
 }
 
 /// What a `Cookie` on the request means.

@@ -23,6 +23,10 @@ impl Moment {
     pub(crate) fn number(self) -> u64 {
         self.0
     }
+
+    pub(crate) fn at(number: u64) -> Self {
+        Self(number)
+    }
 }
 
 /// The purges of one cache.

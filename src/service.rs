@@ -6,23 +6,27 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Method, Request, Response, request::Parts};
+use http::{Request, Response, request::Parts};
 use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
-    answer,
+    answer::{self, Wanted},
     asked::{self, Asked},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
     exchange::{Building, Exchange, Parcel},
-    future::ResponseFuture,
-    http::storable,
+    future::{Passing, ResponseFuture},
+    http::{
+        cache_control::{RequestDirectives, RequestFlag},
+        storable,
+    },
+    invalidation::Invalidation,
     key::Key,
     local::Found,
     policy::{Mode, Policy},
-    status::Outcome,
+    status::{End, Forward, Outcome},
 };
 
 /// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
@@ -38,7 +42,11 @@ pub struct BufferService<S> {
 
 impl<S> BufferService<S> {
     pub(crate) fn new(inner: S, cache: Cache, policy: Arc<Policy>) -> Self {
-        Self { inner, cache, policy }
+        Self {
+            inner,
+            cache,
+            policy,
+        }
     }
 }
 
@@ -63,13 +71,20 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if let Err(outcome) = asked::eligible(&parts, &body, &self.policy) {
             return self.bypass(parts, body, outcome);
         }
+        for offer in &self.policy.offers {
+            offer.reduce(&mut parts.headers);
+        }
+        let demand = self.policy.demand(&parts.headers);
+        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
+            return self.bypass(parts, body, Outcome::bypass("request-no-store"));
+        }
         with_scratch(|key| match self.identify(&parts, key) {
             Err(outcome) => self.bypass(parts, body, outcome),
-            Ok(authorization) => self.answer(parts, body, key, authorization),
+            Ok(authorization) => self.answer((parts, body), key, (authorization, demand)),
         })
     }
 }
@@ -85,12 +100,20 @@ impl<S> BufferService<S> {
         S: Service<Request<ReqBody>> + Clone,
     {
         self.cache.count().bypassed();
+        let passing = Passing {
+            outcome,
+            invalidation: Invalidation::of(&parts, &self.cache, &self.policy),
+        };
         let request = Request::from_parts(parts, body);
-        ResponseFuture::bypass(self.inner.clone(), request, outcome)
+        ResponseFuture::bypass(self.inner.clone(), request, passing)
     }
 
     /// Writes the request's key, and decides whether its credentials let it be cached.
-    fn identify(&self, parts: &Parts, key: &mut Vec<u8>) -> Result<storable::Authorization, Outcome> {
+    fn identify(
+        &self,
+        parts: &Parts,
+        key: &mut Vec<u8>,
+    ) -> Result<storable::Authorization, Outcome> {
         let keyed = self.policy.key.write(parts, key)?;
         asked::admitted(parts, keyed, &self.policy)
     }
@@ -98,10 +121,9 @@ impl<S> BufferService<S> {
     /// Answers from the local tier, or starts the exchange.
     fn answer<ReqBody, ResBody>(
         &self,
-        parts: Parts,
-        body: ReqBody,
+        (parts, body): (Parts, ReqBody),
         key: &mut Vec<u8>,
-        authorization: storable::Authorization,
+        facts: Facts,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
@@ -118,27 +140,57 @@ impl<S> BufferService<S> {
             Mode::Cache => self.cache.find(key, &parts.headers, now),
             Mode::Coalesce | Mode::Bypass => Found::Nothing,
         };
-        let stale = match self.use_found(found, &parts.method, now) {
+        let wanted = Wanted {
+            method: &parts.method,
+            headers: &parts.headers,
+        };
+        let stale = match self.use_found((found, now), wanted, facts.1) {
             Local::Answer(response) => return ResponseFuture::ready(response),
+            Local::Stale(_, entry) if self.is_building(&parts, key, primary) => Some(entry),
             Local::Stale(response, entry) => {
-                let exchange = self.exchange((parts, body), (key, primary), authorization, Some(entry));
+                let exchange = self.exchange((parts, body), (key, primary), facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
             Local::Nothing(stale) => stale,
         };
-        if Building::contains(&parts.extensions, &self.cache, key.get(..primary).unwrap_or_default()) {
+        if facts
+            .1
+            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
+        {
+            return ResponseFuture::ready(answer::only_if_cached());
+        }
+        if self.is_building(&parts, key, primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
-        let exchange = self.exchange((parts, body), (key, primary), authorization, stale);
+        if self.policy.passes(&parts) {
+            let reason = if stale.is_some() {
+                Forward::Stale
+            } else {
+                Forward::Miss
+            };
+            return self.bypass(
+                parts,
+                body,
+                Outcome::forward(reason, End::Unstored).because("range"),
+            );
+        }
+        let exchange = self.exchange((parts, body), (key, primary), facts, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
+    }
+
+    /// Whether this request is part of a build of its own resource: a stale entry is no answer then,
+    /// and there is nothing to wait for.
+    fn is_building(&self, parts: &Parts, key: &[u8], primary: usize) -> bool {
+        let resource = key.get(..primary).unwrap_or_default();
+        Building::contains(&parts.extensions, &self.cache, resource)
     }
 
     fn exchange<ReqBody>(
         &self,
         (parts, body): (Parts, ReqBody),
         (key, primary): (&[u8], usize),
-        authorization: storable::Authorization,
+        (authorization, demand): Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
     where
@@ -149,7 +201,7 @@ impl<S> BufferService<S> {
             headers: parts.headers.clone(),
             authorization,
             arrived: Instant::now(),
-            joined: self.cache.moment(),
+            demand,
         };
         Exchange {
             inner: self.inner.clone(),
@@ -164,24 +216,38 @@ impl<S> BufferService<S> {
         }
     }
 
-    fn use_found<B>(&self, found: Found, method: &Method, now: Instant) -> Local<B> {
+    fn use_found<B>(
+        &self,
+        (found, now): (Found, Instant),
+        wanted: Wanted<'_>,
+        demand: Option<RequestDirectives>,
+    ) -> Local<B> {
         let Found::Entry(entry, worth) = found else {
             return Local::Nothing(None);
         };
+        let suits =
+            self.cache.trusts_local() && demand.is_none_or(|demand| entry.suits(&demand, now));
         match worth {
-            _ if !self.cache.trusts_local() => Local::Nothing(Some(entry)),
-            Worth::Fresh => {
+            Worth::Fresh if suits => {
                 self.cache.count().hit();
-                Local::Answer(answer::hit(&entry, method, now))
+                Local::Answer(answer::hit(&entry, wanted, now))
             }
-            Worth::StaleWhileRevalidate => {
+            Worth::StaleWhileRevalidate if suits => {
                 self.cache.count().stale();
-                Local::Stale(answer::hit(&entry, method, now), entry)
+                Local::Stale(answer::hit(&entry, wanted, now), entry)
             }
-            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+            // It asked for no better.
+            Worth::StaleIfError if suits && demand.is_some() => {
+                self.cache.count().stale();
+                Local::Answer(answer::hit(&entry, wanted, now))
+            }
+            _ => Local::Nothing(Some(entry)),
         }
     }
 }
+
+/// What else of a request decides about an entry.
+type Facts = (storable::Authorization, Option<RequestDirectives>);
 
 /// What the local tier's find is worth.
 enum Local<B> {

@@ -9,14 +9,23 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) struct Outcome {
     pub(crate) path: Path,
     pub(crate) detail: Option<&'static str>,
+    /// The inner service's status, where the response has another one (RFC 9211 section 2.3).
+    pub(crate) answered: Option<u16>,
 }
 
 /// Where the answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// From an entry; `ttl` is its remaining freshness in seconds.
-    Hit { ttl: i64 },
-    Forward { reason: Forward, end: End },
+    Hit {
+        ttl: i64,
+    },
+    Forward {
+        reason: Forward,
+        end: End,
+    },
+    /// Nowhere: it is an answer of this layer's own.
+    Refused,
 }
 
 /// Why the request went to the inner service (RFC 9211 section 2.2).
@@ -27,6 +36,8 @@ pub(crate) enum Forward {
     Miss,
     VaryMiss,
     Stale,
+    /// There is a fresh entry, and the request does not take it.
+    Request,
 }
 
 /// What became of the response.
@@ -42,11 +53,19 @@ pub(crate) enum End {
 
 impl Outcome {
     pub(crate) fn hit(ttl: i64) -> Self {
-        Self { path: Path::Hit { ttl }, detail: None }
+        Self {
+            path: Path::Hit { ttl },
+            detail: None,
+            answered: None,
+        }
     }
 
     pub(crate) fn forward(reason: Forward, end: End) -> Self {
-        Self { path: Path::Forward { reason, end }, detail: None }
+        Self {
+            path: Path::Forward { reason, end },
+            detail: None,
+            answered: None,
+        }
     }
 
     pub(crate) fn bypass(detail: &'static str) -> Self {
@@ -54,7 +73,27 @@ impl Outcome {
     }
 
     pub(crate) fn because(self, detail: &'static str) -> Self {
-        Self { detail: Some(detail), ..self }
+        Self {
+            detail: Some(detail),
+            ..self
+        }
+    }
+
+    /// Neither answered from an entry nor by the inner service.
+    pub(crate) fn refused(detail: &'static str) -> Self {
+        Self {
+            path: Path::Refused,
+            detail: Some(detail),
+            answered: None,
+        }
+    }
+
+    /// The inner service confirmed an entry.
+    pub(crate) fn confirmed(self) -> Self {
+        Self {
+            answered: Some(304),
+            ..self
+        }
     }
 
     /// Appends this outcome to what caches nearer to the origin have said.
@@ -79,8 +118,12 @@ impl fmt::Display for Outcome {
         f.write_str("stampede")?;
         match self.path {
             Path::Hit { ttl } => write!(f, "; hit; ttl={ttl}")?,
+            Path::Refused => {}
             Path::Forward { reason, end } => {
                 write!(f, "; fwd={}", reason.as_str())?;
+                if let Some(status) = self.answered {
+                    write!(f, "; fwd-status={status}")?;
+                }
                 match end {
                     End::Stored { ttl } => write!(f, "; stored; ttl={ttl}")?,
                     End::Collapsed => f.write_str("; collapsed")?,
@@ -103,6 +146,7 @@ impl Forward {
             Self::Miss => "uri-miss",
             Self::VaryMiss => "vary-miss",
             Self::Stale => "stale",
+            Self::Request => "request",
         }
     }
 }

@@ -37,8 +37,9 @@ impl fmt::Display for BodyError {
 
 impl Error for BodyError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
+        match &self.source {
+            Some(source) => Some(&**source),
+            None => None,
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Poll, Waker},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -54,6 +54,15 @@ pub(crate) enum End {
     Cut,
     /// It went over its limit; the rest is for the starter alone.
     Overflow,
+}
+
+/// Why a chunk was not appended; it comes back.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The body would pass its own limit.
+    TooLarge(Bytes),
+    /// All bodies of the cache together would pass theirs.
+    NoRoom(Bytes),
 }
 
 /// The shared part, from which readers are made.
@@ -116,11 +125,14 @@ impl Writer {
     /// # Errors
     ///
     /// The body would pass its limit, or all bodies together the cache's: the chunk comes back.
-    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Bytes> {
+    pub(crate) fn push(&self, chunk: Bytes) -> Result<(), Refused> {
         let mut state = self.0.lock();
         let length = state.length.saturating_add(chunk.len());
-        if length > self.0.limit || !self.0.memory.reserve(chunk.len()) {
-            return Err(chunk);
+        if length > self.0.limit {
+            return Err(Refused::TooLarge(chunk));
+        }
+        if !self.0.memory.reserve(chunk.len()) {
+            return Err(Refused::NoRoom(chunk));
         }
         state.length = length;
         state.chunks.push(chunk);
@@ -172,7 +184,9 @@ fn joined(chunks: &[Bytes], length: usize) -> Bytes {
         [only] => only.clone(),
         many => {
             let mut whole = BytesMut::with_capacity(length);
-            many.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+            for chunk in many {
+                whole.extend_from_slice(chunk);
+            }
             whole.freeze()
         }
     }
@@ -216,7 +230,7 @@ pub(crate) enum Step {
 }
 
 impl Reader {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Step> {
         let Position::Chunk(at) = self.next else {
             return Poll::Ready(Step::End);
         };
@@ -234,7 +248,7 @@ impl Reader {
             Some(End::Cut) => Poll::Ready(Step::Cut),
             Some(End::Overflow) => Poll::Ready(Step::Overflow),
             None => {
-                state.asleep.insert(self.id, cx.waker().clone());
+                state.asleep.insert(self.id, waker.clone());
                 Poll::Pending
             }
         }

@@ -16,10 +16,12 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
+use crate::flight::Presence;
+
 pub use self::error::BodyError;
 pub(crate) use self::{
     error::BoxError,
-    growing::{End, Growing, Memory, Reader, Step, Writer},
+    growing::{End, Growing, Memory, Reader, Refused, Step, Writer},
 };
 
 pin_project! {
@@ -48,8 +50,8 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Full { data: Bytes, trailers: Option<Box<HeaderMap>> },
-        Shared { reader: Reader, hint: SizeHint },
-        Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>> },
+        Shared { reader: Reader, hint: SizeHint, presence: Presence },
+        Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>>, presence: Presence },
         Passed { #[pin] body: B },
         Rest { body: Pin<Box<B>> },
     }
@@ -74,8 +76,13 @@ impl<B> Body<B> {
     }
 
     /// A body that follows a build, as one of its waiters.
-    pub(crate) fn shared(reader: Reader, hint: SizeHint) -> Self {
-        Kind::Shared { reader, hint }.into()
+    pub(crate) fn shared(reader: Reader, hint: SizeHint, presence: Presence) -> Self {
+        Kind::Shared {
+            reader,
+            hint,
+            presence,
+        }
+        .into()
     }
 
     /// The body of the request that started the build: it also gets what nobody shares.
@@ -83,8 +90,15 @@ impl<B> Body<B> {
         reader: Reader,
         hint: SizeHint,
         rest: oneshot::Receiver<Rest<B>>,
+        presence: Presence,
     ) -> Self {
-        Kind::Leading { reader, hint, rest }.into()
+        Kind::Leading {
+            reader,
+            hint,
+            rest,
+            presence,
+        }
+        .into()
     }
 
     pub(crate) fn passed(body: B) -> Self {
@@ -131,17 +145,21 @@ where
             KindProjection::Full { data, trailers } => return Poll::Ready(next_of(data, trailers)),
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
-            KindProjection::Shared { reader, hint } => {
-                return Poll::Ready(match ready!(reader.poll(cx)) {
+            KindProjection::Shared { reader, hint, .. } => {
+                return Poll::Ready(match ready!(reader.poll(cx.waker())) {
                     Step::Data(data) => Some(Ok(counted(data, hint))),
                     Step::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
                     Step::End => None,
                     Step::Cut | Step::Overflow => Some(Err(BodyError::cut())),
                 });
             }
-            KindProjection::Leading { reader, hint, rest } => match ready!(reader.poll(cx)) {
+            KindProjection::Leading {
+                reader, hint, rest, ..
+            } => match ready!(reader.poll(cx.waker())) {
                 Step::Data(data) => return Poll::Ready(Some(Ok(counted(data, hint)))),
-                Step::Trailers(trailers) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Step::Trailers(trailers) => {
+                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                }
                 Step::End => return Poll::Ready(None),
                 Step::Cut | Step::Overflow => ready!(Pin::new(rest).poll(cx)),
             },
@@ -149,10 +167,10 @@ where
         match rest {
             Ok(Rest::Body(body)) => self.as_mut().project().kind.set(Kind::Rest { body }),
             Ok(Rest::Error(source)) => {
-                return Poll::Ready(self.ended_by(BodyError::inner(source)));
+                return Poll::Ready(Some(self.ended_by(BodyError::inner(source))));
             }
             Ok(Rest::Panic(payload)) => resume_unwind(payload),
-            Err(_build_is_gone) => return Poll::Ready(self.ended_by(BodyError::cut())),
+            Err(_build_is_gone) => return Poll::Ready(Some(self.ended_by(BodyError::cut()))),
         }
         self.poll_frame(cx)
     }
@@ -169,9 +187,11 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             // An exact size would make HTTP/1 leave the trailers out.
-            Kind::Full { trailers: Some(_), .. } => SizeHint::new(),
+            Kind::Full {
+                trailers: Some(_), ..
+            } => SizeHint::new(),
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
-            Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => hint.clone(),
+            Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => *hint,
             Kind::Passed { body } => body.size_hint(),
             Kind::Rest { body } => body.size_hint(),
         }
@@ -180,10 +200,13 @@ where
 
 impl<B> Body<B> {
     /// The last item of a body that fails: nothing follows it.
-    fn ended_by(mut self: Pin<&mut Self>, error: BodyError) -> Option<Result<Frame<Bytes>, BodyError>> {
-        let ended = Kind::Full { data: Bytes::new(), trailers: None };
+    fn ended_by(mut self: Pin<&mut Self>, error: BodyError) -> Result<Frame<Bytes>, BodyError> {
+        let ended = Kind::Full {
+            data: Bytes::new(),
+            trailers: None,
+        };
         self.as_mut().project().kind.set(ended);
-        Some(Err(error))
+        Err(error)
     }
 }
 
@@ -194,7 +217,9 @@ fn next_of(
     if !data.is_empty() {
         return Some(Ok(Frame::data(std::mem::take(data))));
     }
-    trailers.take().map(|trailers| Ok(Frame::trailers(*trailers)))
+    trailers
+        .take()
+        .map(|trailers| Ok(Frame::trailers(*trailers)))
 }
 
 fn poll_passed<B>(

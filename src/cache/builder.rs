@@ -130,15 +130,26 @@ impl CacheBuilder {
 
     fn check(&self) -> Result<(), BuildError> {
         let within = |value, limits: RangeInclusive<Duration>, kind| {
-            limits.contains(&value).then_some(()).ok_or_else(|| BuildError::new(kind))
+            limits
+                .contains(&value)
+                .then_some(())
+                .ok_or_else(|| BuildError::new(kind))
         };
         let hour = Duration::from_secs(3600);
         let minute = Duration::from_secs(60);
         if !is_namespace(&self.namespace) {
             return Err(BuildError::new(BuildErrorKind::Namespace));
         }
-        within(self.lease_ttl, Duration::from_millis(100)..=hour, BuildErrorKind::LeaseTtl)?;
-        within(self.redis_budget, Duration::from_millis(1)..=minute, BuildErrorKind::RedisBudget)
+        within(
+            self.lease_ttl,
+            Duration::from_millis(100)..=hour,
+            BuildErrorKind::LeaseTtl,
+        )?;
+        within(
+            self.redis_budget,
+            Duration::from_millis(1)..=minute,
+            BuildErrorKind::RedisBudget,
+        )
     }
 
     #[cfg(feature = "redis")]

@@ -60,7 +60,10 @@ impl fmt::Display for BuildError {
 
 impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+        match &self.source {
+            Some(source) => Some(&**source),
+            None => None,
+        }
     }
 }
 

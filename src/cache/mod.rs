@@ -2,6 +2,7 @@
 
 mod builder;
 mod error;
+mod health;
 mod stats;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -9,19 +10,21 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::{HeaderMap, Uri};
 use tokio::time::Instant;
 
+pub(crate) use self::stats::Counters;
 pub use self::{
     builder::CacheBuilder,
     error::{BuildError, BuildErrorKind, PurgeError},
+    health::{Health, LinkHealth, LinkState},
     stats::Stats,
 };
-pub(crate) use self::stats::Counters;
 use crate::{
     body::Memory,
     flight::Flights,
-    key::{self, Key},
+    key::{self, Digest, Key},
     local::{Found, Local},
     purges::{Moment, Purges},
     shared::{Place, Shared},
+    task,
 };
 
 /// What the routes of a service share: stored responses, builds under way, and the shared tier.
@@ -97,6 +100,15 @@ impl Cache {
         }
     }
 
+    /// Purges what carries `tag`: here at once, elsewhere in the background.
+    pub(crate) fn invalidate(&self, tag: Digest) {
+        self.0.purges.purge(tag);
+        if let Some(shared) = self.0.shared.clone() {
+            // A failure is logged where it happens. Without a runtime there is nobody to tell.
+            drop(task::spawn(async move { drop(shared.purge(tag).await) }));
+        }
+    }
+
     /// What has happened so far in this process.
     pub fn stats(&self) -> Stats {
         let (entries, bytes) = self.0.local.size();
@@ -108,6 +120,14 @@ impl Cache {
             building_bytes: self.0.memory.used(),
             shared_failures: self.0.shared.as_ref().map_or(0, |shared| shared.failures()),
             ..self.0.counters.read()
+        }
+    }
+
+    /// How the connections of the shared tier are.
+    pub fn health(&self) -> Health {
+        let links = self.0.shared.as_ref().map(|shared| shared.health());
+        Health {
+            links: links.unwrap_or_default(),
         }
     }
 
@@ -153,7 +173,10 @@ impl Cache {
 
     /// Whether local entries may be served.
     pub(crate) fn trusts_local(&self) -> bool {
-        self.0.shared.as_ref().is_none_or(|shared| shared.trusts_local())
+        self.0
+            .shared
+            .as_ref()
+            .is_none_or(|shared| shared.trusts_local())
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -168,7 +191,11 @@ impl Cache {
             resource: resource.digest(),
             resource_proof,
             variant: is_variant.then(|| key.digest()),
-            proof: if is_variant { key.proof() } else { resource_proof },
+            proof: if is_variant {
+                key.proof()
+            } else {
+                resource_proof
+            },
         }
     }
 }

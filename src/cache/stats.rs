@@ -10,7 +10,9 @@ pub struct Stats {
     pub hits: u64,
     /// Requests answered by a stale entry.
     pub stale: u64,
-    /// Requests answered by another request's build, or by the shared tier.
+    /// Requests answered by an entry of the shared tier.
+    pub shared_hits: u64,
+    /// Requests answered by another request's build.
     pub collapsed: u64,
     /// Runs of the inner service that were not bypasses.
     pub builds: u64,
@@ -39,6 +41,7 @@ pub struct Stats {
 pub(crate) struct Counters {
     hits: AtomicU64,
     stale: AtomicU64,
+    shared_hits: AtomicU64,
     collapsed: AtomicU64,
     builds: AtomicU64,
     bypassed: AtomicU64,
@@ -57,6 +60,10 @@ impl Counters {
 
     pub(crate) fn stale(&self) {
         one_more(&self.stale);
+    }
+
+    pub(crate) fn shared_hit(&self) {
+        one_more(&self.shared_hits);
     }
 
     pub(crate) fn collapsed(&self) {
@@ -84,6 +91,7 @@ impl Counters {
         Stats {
             hits: read(&self.hits),
             stale: read(&self.stale),
+            shared_hits: read(&self.shared_hits),
             collapsed: read(&self.collapsed),
             builds: read(&self.builds),
             bypassed: read(&self.bypassed),

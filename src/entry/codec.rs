@@ -8,7 +8,7 @@
 //! as it is, so that a reply becomes an entry without copying it. Whatever does not decode is no
 //! entry: `None`, never an error.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// A decoded value.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    Entry(Entry),
+    Entry(Arc<Entry>),
     Variants(Fields),
 }
 
@@ -103,7 +103,14 @@ impl Label {
             .map(|_| Digest::parse(reader.take(TAG)?))
             .collect::<Option<_>>()
             .unwrap_or_default();
-        let label = Self { kind, token, began, life, window, proof };
+        let label = Self {
+            kind,
+            token,
+            began,
+            life,
+            window,
+            proof,
+        };
         Some((label, tags, HEAD + count * TAG))
     }
 }
@@ -112,7 +119,8 @@ impl Label {
 pub(crate) fn encode(entry: &Entry, label: &Label) -> Vec<u8> {
     let mut meta = Vec::with_capacity(512);
     write_meta(entry, &mut meta);
-    let mut out = Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
+    let mut out =
+        Vec::with_capacity(HEAD + entry.tags.len() * TAG + 4 + meta.len() + entry.body.len());
     label.write(&entry.tags, &mut out);
     write_block(&meta, &mut out);
     out.extend_from_slice(&entry.body);
@@ -151,10 +159,10 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
         }
         Kind::Entry => {
             let (meta, body) = split(value, at)?;
-            let meta = read_meta(meta)?;
+            let meta = read_meta(meta, body.len() as u64)?;
             let entry = meta.into_entry(body, &label, tags.into(), asked);
             entry.set_token(label.token);
-            Some(Decoded::Entry(entry))
+            Some(Decoded::Entry(Arc::new(entry)))
         }
     }
 }
@@ -162,10 +170,14 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
 /// Decodes a response without a label.
 pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
     let (meta, body) = split(value, 0)?;
-    let meta = read_meta(meta)?;
+    let meta = read_meta(meta, body.len() as u64)?;
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
-    let origin = Origin { lifetime, tags: Box::default(), began };
+    let origin = Origin {
+        lifetime,
+        tags: Box::default(),
+        began,
+    };
     Some(Entry::new(meta.head, body, meta.trailers, origin))
 }
 
@@ -194,21 +206,36 @@ struct Meta {
 }
 
 impl Meta {
-    fn into_entry(mut self, body: Bytes, label: &Label, tags: Box<[Digest]>, asked: Asked) -> Entry {
+    fn into_entry(
+        mut self,
+        body: Bytes,
+        label: &Label,
+        tags: Box<[Digest]>,
+        asked: Asked,
+    ) -> Entry {
         let elapsed = label.life.saturating_sub(asked.left);
         self.head.age = self.age.saturating_add(elapsed.as_secs());
-        let fresh_until = match asked.left.checked_sub(label.window) {
-            Some(fresh) => asked.sent + fresh,
-            None => asked.sent.checked_sub(label.window - asked.left).unwrap_or(asked.sent),
-        };
+        let fresh = asked.left.saturating_sub(label.window);
+        let over = label.window.saturating_sub(asked.left);
+        let fresh_until = (asked.sent + fresh).checked_sub(over).unwrap_or(asked.sent);
         let lifetime = Lifetime {
             received: asked.sent,
             fresh_until,
             revalidate_until: fresh_until + self.stale_while_revalidate,
             error_until: fresh_until + self.stale_if_error,
+            kept_until: asked.sent + asked.left,
         };
         let began = asked.began;
-        let mut entry = Entry::new(self.head, body, self.trailers, Origin { lifetime, tags, began });
+        let mut entry = Entry::new(
+            self.head,
+            body,
+            self.trailers,
+            Origin {
+                lifetime,
+                tags,
+                began,
+            },
+        );
         entry.set_stored_age(self.age);
         entry
     }
@@ -223,6 +250,7 @@ fn split(value: &Bytes, at: usize) -> Option<(&[u8], Bytes)> {
 
 fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
     let lifetime = &entry.lifetime;
+    out.put_u64(entry.body.len() as u64);
     out.put_u16(entry.head.status.as_u16());
     out.put_u64(entry.stored_age());
     for window in [lifetime.revalidate_until, lifetime.error_until] {
@@ -247,27 +275,40 @@ fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-fn read_meta(meta: &[u8]) -> Option<Meta> {
+/// `body`: the length of the body that came with it.
+fn read_meta(meta: &[u8], body: u64) -> Option<Meta> {
     let mut reader = Reader(meta);
+    (reader.u64()? == body).then_some(())?;
     let status = StatusCode::from_u16(reader.u16()?).ok()?;
     let age = reader.u64()?;
     let stale_while_revalidate = Duration::from_millis(reader.u64()?);
     let stale_if_error = Duration::from_millis(reader.u64()?);
     let headers = read_headers(&mut reader)?;
-    let trailers = match reader.u8()? {
-        0 => None,
-        _ => Some(read_headers(&mut reader)?),
+    let trailers = if reader.u8()? == 0 {
+        None
+    } else {
+        Some(read_headers(&mut reader)?)
     };
-    let variant = match reader.u8()? {
-        0 => None,
-        _ => {
-            let fields = read_fields(&mut reader)?;
-            let values = Bytes::copy_from_slice(reader.block()?);
-            Some(Variant { fields, values })
-        }
+    let variant = if reader.u8()? == 0 {
+        None
+    } else {
+        let fields = read_fields(&mut reader)?;
+        let values = Bytes::copy_from_slice(reader.block()?);
+        Some(Variant { fields, values })
     };
-    let head = Head { status, headers, variant, age };
-    reader.0.is_empty().then_some(Meta { head, trailers, stale_while_revalidate, stale_if_error, age })
+    let head = Head {
+        status,
+        headers,
+        variant,
+        age,
+    };
+    reader.0.is_empty().then_some(Meta {
+        head,
+        trailers,
+        stale_while_revalidate,
+        stale_if_error,
+        age,
+    })
 }
 
 fn write_headers(headers: &HeaderMap, out: &mut Vec<u8>) {
@@ -347,3 +388,6 @@ impl<'a> Reader<'a> {
         Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use crate::{
     http::{
-        freshness::{Freshness, Revalidation},
+        cache_control::RequestDirectives,
+        freshness::{Freshness, Revalidation, State},
         vary::{Matching, write_variant},
     },
     key::Digest,
@@ -67,12 +68,16 @@ pub(crate) fn values(fields: &[HeaderName], request: &HeaderMap) -> Vec<u8> {
 impl Head {
     /// Whether the response may answer a request with these fields (RFC 9111 section 4.1).
     pub(crate) fn fits(&self, request: &HeaderMap) -> bool {
-        self.variant.as_ref().is_none_or(|variant| variant.fits(request))
+        self.variant
+            .as_ref()
+            .is_none_or(|variant| variant.fits(request))
     }
 
     /// What the resource varies by.
     pub(crate) fn fields(&self) -> Option<Fields> {
-        self.variant.as_ref().map(|variant| Arc::clone(&variant.fields))
+        self.variant
+            .as_ref()
+            .map(|variant| Arc::clone(&variant.fields))
     }
 }
 
@@ -85,6 +90,8 @@ pub(crate) struct Lifetime {
     pub(crate) revalidate_until: Instant,
     /// Until when it may be served in place of an error (RFC 5861 section 4).
     pub(crate) error_until: Instant,
+    /// Until when it is kept, were it only to be validated.
+    pub(crate) kept_until: Instant,
 }
 
 /// No lifetime is longer than this, so that no instant overflows: ten years.
@@ -94,9 +101,15 @@ impl Lifetime {
     /// Of a response that was received at `received`.
     pub(crate) fn of(freshness: &Freshness, received: Instant) -> Self {
         let usable = freshness.revalidation != Revalidation::Always;
-        let fresh = if usable { freshness.remaining() } else { Duration::ZERO };
+        let fresh = if usable {
+            freshness.remaining()
+        } else {
+            Duration::ZERO
+        };
+        // A response that was stale on arrival has used up a part of its windows.
+        let overdue = freshness.initial_age.saturating_sub(freshness.lifetime);
         let window = |window: Duration| match freshness.revalidation {
-            Revalidation::WhenStale => window,
+            Revalidation::WhenStale => window.saturating_sub(overdue),
             Revalidation::NeverStale | Revalidation::Always => Duration::ZERO,
         };
         Self::starting(
@@ -114,16 +127,32 @@ impl Lifetime {
         stale_if_error: Duration,
     ) -> Self {
         let fresh_until = received + fresh.min(LONGEST);
+        let window = stale_while_revalidate.max(stale_if_error);
         Self {
             received,
             fresh_until,
             revalidate_until: fresh_until + stale_while_revalidate.min(LONGEST),
             error_until: fresh_until + stale_if_error.min(LONGEST),
+            kept_until: fresh_until + window.min(LONGEST),
+        }
+    }
+
+    /// The same, kept for at least `window` beyond freshness, so that it can be validated.
+    pub(crate) fn kept_for(self, window: Duration) -> Self {
+        let kept_until = self.fresh_until + window.min(LONGEST);
+        Self {
+            kept_until: self.kept_until.max(kept_until),
+            ..self
         }
     }
 
     /// When the entry is of no use any more.
     pub(crate) fn end(&self) -> Instant {
+        self.kept_until
+    }
+
+    /// Until when it may answer anything without being validated.
+    pub(crate) fn usable_until(&self) -> Instant {
         self.revalidate_until.max(self.error_until)
     }
 
@@ -131,7 +160,7 @@ impl Lifetime {
         self.fresh_until - self.received
     }
 
-    /// How long it stays usable once it is stale.
+    /// How long it is kept once it is stale.
     pub(crate) fn stale_window(&self) -> Duration {
         self.end() - self.fresh_until
     }
@@ -174,7 +203,12 @@ pub(crate) struct Origin {
 }
 
 impl Entry {
-    pub(crate) fn new(head: Head, body: Bytes, trailers: Option<HeaderMap>, origin: Origin) -> Self {
+    pub(crate) fn new(
+        head: Head,
+        body: Bytes,
+        trailers: Option<HeaderMap>,
+        origin: Origin,
+    ) -> Self {
         Self {
             stored_age: head.age,
             head,
@@ -200,6 +234,21 @@ impl Entry {
     pub(crate) fn set_token(&self, token: Token) {
         // The first one stays: it is the same lease.
         drop(self.token.set(token));
+    }
+
+    /// Whether a request with these directives takes it without validation (RFC 9111 section 5.2.1);
+    /// as stale as the response and the layer allow, and no staler.
+    pub(crate) fn suits(&self, demand: &RequestDirectives, now: Instant) -> bool {
+        let lifetime = &self.lifetime;
+        let limit = lifetime.usable_until() - lifetime.fresh_until;
+        let left = lifetime.fresh_until.saturating_duration_since(now);
+        let past = now.saturating_duration_since(lifetime.fresh_until);
+        let state = match self.worth(now) {
+            // The server prefers it to the wait: it counts as just fresh.
+            Worth::Fresh | Worth::StaleWhileRevalidate => State::FreshFor(left),
+            Worth::StaleIfError | Worth::Nothing => State::StaleSince(past),
+        };
+        demand.accept(Duration::from_secs(self.age(now)), state, limit)
     }
 
     pub(crate) fn worth(&self, now: Instant) -> Worth {
@@ -232,14 +281,20 @@ impl Entry {
     /// Whether nothing it carries has been purged since its build began.
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
-        if self.checked.load(Ordering::Relaxed) >= now.number() {
+        let checked = self.checked.load(Ordering::Relaxed);
+        if checked >= now.number() {
             return true;
         }
-        if purges.since(self.began, &self.tags) {
+        if purges.since(Moment::at(checked), &self.tags) {
             return false;
         }
-        self.checked.fetch_max(now.number(), Ordering::Relaxed);
+        self.confirm(now);
         true
+    }
+
+    /// Notes that no purge had reached it at `moment`.
+    pub(crate) fn confirm(&self, moment: Moment) {
+        self.checked.fetch_max(moment.number(), Ordering::Relaxed);
     }
 
     /// Whether a request that came at `joined` may be answered by this entry's build: it was there
@@ -273,17 +328,39 @@ impl Entry {
                 .sum()
         };
         let trailers = self.trailers.as_ref().map_or(0, fields);
-        let variant = self.head.variant.as_ref().map_or(0, |variant| variant.values.len());
-        256 + self.body.len() + fields(&self.head.headers) + trailers + variant + 16 * self.tags.len()
+        let variant = self
+            .head
+            .variant
+            .as_ref()
+            .map_or(0, |variant| variant.values.len());
+        256 + self.body.len()
+            + fields(&self.head.headers)
+            + trailers
+            + variant
+            + 16 * self.tags.len()
     }
 }
 
 /// A response that nothing stores: it is complete, and worth nothing but to those who wait for it.
-pub(crate) fn unstored(head: Head, body: Bytes, trailers: Option<HeaderMap>, began: Moment) -> Arc<Entry> {
+pub(crate) fn unstored(
+    head: Head,
+    body: Bytes,
+    trailers: Option<HeaderMap>,
+    began: Moment,
+) -> Arc<Entry> {
     let now = Instant::now();
     let lifetime = Lifetime::starting(now, Duration::ZERO, Duration::ZERO, Duration::ZERO);
     let tags = Box::default();
-    Arc::new(Entry::new(head, body, trailers, Origin { lifetime, tags, began }))
+    Arc::new(Entry::new(
+        head,
+        body,
+        trailers,
+        Origin {
+            lifetime,
+            tags,
+            began,
+        },
+    ))
 }
 
 #[cfg(test)]

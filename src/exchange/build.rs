@@ -16,9 +16,9 @@ use http_body::Frame;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use crate::body::{Body, BoxError, End, Rest, Writer};
+use crate::body::{Body, BoxError, End, Refused, Rest, Writer};
 
-type Payload = Box<dyn Any + Send>;
+pub(crate) type Payload = Box<dyn Any + Send>;
 
 /// What the request that started a build gets of it, for itself alone.
 pub(crate) enum Delivery<B, E> {
@@ -76,12 +76,19 @@ async fn unwinding<F: Future>(future: F) -> Result<F::Output, Payload> {
     .await
 }
 
+/// Calls `work`; a panic in it is a value.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Payload> {
+    catch_unwind(AssertUnwindSafe(work))
+}
+
 /// How a body ended.
 pub(crate) enum Drained<B> {
     /// All of it was seen.
     Complete(Bytes, Option<HeaderMap>),
     /// It does not fit; the rest has not been read.
     TooLarge(Pin<Box<B>>),
+    /// The bodies of the whole cache take all the room there is; the rest has not been read.
+    NoRoom(Pin<Box<B>>),
     /// It was still on its way when the time was up.
     TimedOut(Pin<Box<B>>),
     /// It is not what it declared to be, or failed.
@@ -135,9 +142,16 @@ where
         if declared.is_some_and(|declared| (writer.length() + data.len()) as u64 > declared) {
             return Drained::Broken(WrongLength.into());
         }
-        if let Err(data) = writer.push(data) {
-            writer.overflow(data);
-            return Drained::TooLarge(body);
+        match writer.push(data) {
+            Ok(()) => {}
+            Err(Refused::TooLarge(data)) => {
+                writer.overflow(data);
+                return Drained::TooLarge(body);
+            }
+            Err(Refused::NoRoom(data)) => {
+                writer.overflow(data);
+                return Drained::NoRoom(body);
+            }
         }
     }
     if declared.is_some_and(|declared| writer.length() as u64 != declared) {
@@ -161,7 +175,9 @@ impl<B> Drained<B> {
     pub(crate) fn into_rest(self) -> Option<Rest<B>> {
         match self {
             Self::Complete(..) => None,
-            Self::TooLarge(body) | Self::TimedOut(body) => Some(Rest::Body(body)),
+            Self::TooLarge(body) | Self::NoRoom(body) | Self::TimedOut(body) => {
+                Some(Rest::Body(body))
+            }
             Self::Broken(error) => Some(Rest::Error(error)),
             Self::Panic(payload) => Some(Rest::Panic(payload)),
         }

@@ -5,15 +5,12 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, sleep},
-};
+use tokio::{task::AbortHandle, time::sleep};
 
 use crate::{
     entry::Entry,
     flight::Flight,
-    shared::{self, Fill, Filled, Held, Lease, Place, Release, Shared},
+    shared::{Fill, Filled, Held, Lease, Place, Release, Shared},
     task,
 };
 
@@ -40,7 +37,8 @@ impl Keeper {
         let lease = Arc::new(lease);
         let lost = Arc::new(AtomicBool::new(false));
         let renewing = {
-            let (shared, lease, lost) = (Arc::clone(&shared), Arc::clone(&lease), Arc::clone(&lost));
+            let (shared, lease, lost) =
+                (Arc::clone(&shared), Arc::clone(&lease), Arc::clone(&lost));
             async move {
                 renew_until_lost(&shared, &lease).await;
                 lost.store(true, Ordering::Relaxed);
@@ -49,7 +47,13 @@ impl Keeper {
             }
         };
         let renewal = task::spawn(renewing).map(|task| task.abort_handle());
-        Self { shared, lease, lost, renewal, duty: Duty::Release }
+        Self {
+            shared,
+            lease,
+            lost,
+            renewal,
+            duty: Duty::Release,
+        }
     }
 
     /// Stores the entry, if the lease is still ours.
@@ -58,7 +62,13 @@ impl Keeper {
         if self.lost.load(Ordering::Relaxed) {
             return Filled::FencedOff;
         }
-        let filled = self.shared.fill(Fill { lease: &self.lease, place, entry }).await;
+        let fill = Fill {
+            lease: &self.lease,
+            place,
+            entry,
+        };
+        // Boxed: off the requests' path, and every flight's future would be as large.
+        let filled = Box::pin(self.shared.fill(fill)).await;
         // A fill of unknown outcome may have left the lease behind: the drop releases it.
         if filled != Filled::Refused {
             self.duty = Duty::Settled;
@@ -68,8 +78,9 @@ impl Keeper {
 
     pub(super) async fn release(mut self, release: Release<'_>) {
         self.stop();
-        self.shared.release(&self.lease, release).await;
-        self.duty = Duty::Settled;
+        if self.shared.release(&self.lease, release).await.is_ok() {
+            self.duty = Duty::Settled;
+        }
     }
 
     fn stop(&mut self) {
@@ -86,24 +97,22 @@ impl Drop for Keeper {
             let (shared, lease) = (Arc::clone(&self.shared), Arc::clone(&self.lease));
             // Without a runtime the lease's TTL does it.
             drop(task::spawn(async move {
-                shared.release(&lease, Release::Nothing).await;
+                // A tier that does not answer has the lease's TTL do it.
+                drop(shared.release(&lease, Release::Nothing).await);
             }));
         }
     }
 }
 
 /// Comes back when the lease is not ours any more.
+///
+/// A tier that does not answer has not given it to anybody else that we know of: the fill will tell.
 async fn renew_until_lost(tier: &Shared, lease: &Lease) {
-    let ttl = tier.lease_ttl();
-    let mut valid_until = lease.valid_until;
+    let pause = tier.lease_ttl() / 3;
     loop {
-        sleep(ttl / 3).await;
-        let sent = Instant::now();
-        match tier.renew(lease).await {
-            Ok(Held::Ours) => valid_until = sent + shared::safely(ttl),
-            Ok(Held::Lost) => return,
-            Err(_outage) if Instant::now() < valid_until => {}
-            Err(_outage) => return,
+        sleep(pause).await;
+        if let Ok(Held::Lost) = tier.renew(lease).await {
+            return;
         }
     }
 }

@@ -3,16 +3,17 @@
 use std::{
     pin::{Pin, pin},
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode, response::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, response::Parts};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
 
 use super::{
-    build::{self, Broken, Delivery, Drained},
+    build::{self, Broken, Delivery, Drained, Payload},
     keeper::Keeper,
     nested::Building,
 };
@@ -22,15 +23,23 @@ use crate::{
     body::{Body, BoxError, Growing, Rest, Writer},
     cache::Cache,
     entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
-    flight::{Failure, News, Pilot, Stream, Verdict},
-    http::{fields, vary::Vary},
+    flight::{Failure, News, Pilot, Presence, Stream, Verdict},
+    http::{
+        fields,
+        revalidate::{self, Validation},
+        vary::Vary,
+    },
     judge::{self, Fate, Judged, Plan, Sharing},
     key::{Digest, Key},
-    local::Memo,
+    local::{Memo, Note},
     policy::Policy,
     shared::{Filled, Release},
     status::{End, Forward, Outcome},
+    time,
 };
+
+/// A failure's response with a larger body is shared as its status alone: memos are many.
+const LARGEST_FAILURE: usize = 64 * 1024;
 
 /// A build under way: what is needed to judge and land its response.
 pub(super) struct Landing<B, E> {
@@ -44,7 +53,10 @@ pub(super) struct Landing<B, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
     pub(super) keeper: Option<Keeper>,
+    /// Held where the build is no longer to be dropped, whoever leaves.
+    pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
+    pub(super) validation: Validation,
 }
 
 impl<B, E> Landing<B, E>
@@ -53,12 +65,24 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    /// A build makes the whole response, whatever part of it was asked for.
-    pub(super) fn prepare<R>(&self, mut request: Request<R>) -> Request<R> {
+    /// A build makes the whole response, whatever part of it was asked for; where there is an entry
+    /// that it could confirm, it is asked to (RFC 9111 section 4.3.1).
+    pub(super) fn prepare<R>(&mut self, mut request: Request<R>) -> Request<R> {
         fields::for_build(request.headers_mut());
         self.policy.strip_cookies(request.headers_mut());
+        if let Some(stale) = self.confirmable() {
+            self.validation = revalidate::condition(request.headers_mut(), &stale.head.headers);
+        }
         Building::mark(request.extensions_mut(), &self.cache, &self.resource);
         request
+    }
+
+    fn confirmable(&self) -> Option<&Arc<Entry>> {
+        self.stale.as_ref().filter(|stale| {
+            self.asked.method == Method::GET
+                && stale.head.fits(&self.asked.headers)
+                && Instant::now() < stale.lifetime.kept_until
+        })
     }
 
     pub(super) async fn run<S, R>(mut self, inner: S, request: Request<R>)
@@ -66,20 +90,23 @@ where
         S: Service<Request<R>, Response = Response<B>, Error = E>,
     {
         let deadline = self.began + self.policy.build_timeout;
-        match build::head(inner, request, deadline).await {
-            Ok(response) => self.land(response, deadline).await,
+        let head = build::head(inner, request, deadline).await;
+        self.presence = Some(self.pilot.flight().presence());
+        match head {
+            Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error").await;
+                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
+                    .await;
             }
             Err(Broken::Panic(payload)) => {
-                self.deliver(Delivery::Panic(payload));
-                self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "panic").await;
+                self.fail_with_panic(payload).await;
             }
             Err(Broken::TimedOut) => {
                 let response = answer::unavailable("build-timeout", self.reason());
                 self.deliver_stale_or(Delivery::Response(response));
-                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout").await;
+                self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout")
+                    .await;
             }
         }
     }
@@ -87,63 +114,156 @@ where
     /// The head is there: decide what the response is for, and who may have it.
     async fn land(mut self, response: Response<B>, deadline: Instant) {
         let (parts, body) = response.into_parts();
-        let judged = judge::response(&parts, &self.asked, &self.policy, self.began);
+        let confirms =
+            parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
+        if let Some(stale) = self.stale.clone().filter(|_| confirms) {
+            return Box::pin(self.confirm(parts, &stale)).await;
+        }
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            // The layer's predicate is the user's.
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
         match judged {
             Plan::Alone(reason) => {
-                if reason.sets_all_free() {
-                    self.remember_uncacheable();
-                }
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
+                let release = if reason.sets_all_free() {
+                    self.remember_uncacheable()
+                } else {
+                    Release::Nothing
+                };
+                self.set_free(Verdict::Uncacheable);
                 self.deliver_passed(parts, body, reason.as_str());
-                let marker = self.cache.hit_for_miss();
-                let release = if reason.sets_all_free() { Release::HitForMiss(marker) } else { Release::Nothing };
                 self.release(release).await;
             }
-            Plan::Together(judged) => self.gather(parts, Box::pin(body), judged, deadline).await,
+            Plan::Together(judged) if self.is_too_large(&parts, &body) => {
+                self.pass_on(parts, body, &judged).await;
+            }
+            Plan::Together(judged) => {
+                Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
+            }
         }
     }
 
+    /// Whether the response says so itself.
+    fn is_too_large(&self, parts: &Parts, body: &B) -> bool {
+        let declared = judge::declared_length(parts, &self.asked).unwrap_or_default();
+        declared.max(body.size_hint().lower()) > self.policy.max_body as u64
+    }
+
+    /// A response that is too large by its own account: nobody waits for its body to show it.
+    async fn pass_on(mut self, parts: Parts, body: B, judged: &Judged) {
+        if let Fate::Failed(_) = judged.fate {
+            let failure = Failure::Status(parts.status);
+            let parts = with_outcome(parts, self.outcome(judged));
+            let response = Response::from_parts(parts, Body::passed(body));
+            self.deliver_response(response, judged);
+            return self.fail(failure, "status").await;
+        }
+        let release = self.remember_uncacheable();
+        self.set_free(Verdict::TooLarge);
+        self.deliver_passed(parts, body, "too-large");
+        self.release(release).await;
+    }
+
+    /// The stale entry is still right: with the fields of the 304 it is judged again, as the
+    /// response that it is (RFC 9111 section 4.3.4).
+    async fn confirm(mut self, mut parts: Parts, stale: &Entry) {
+        let whole = (stale.body.clone(), stale.trailers.clone());
+        let freshened = revalidate::freshen(&stale.head.headers, &parts.headers);
+        let speaks_of_it = freshened.is_some();
+        parts.status = stale.head.status;
+        parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
+        fields::date(&mut parts.headers, time::wall_clock());
+        let judged = match self.judge(&parts) {
+            Ok(judged) => judged,
+            Err(payload) => return self.fail_with_panic(payload).await,
+        };
+        match judged {
+            Plan::Alone(reason) => {
+                self.set_free(Verdict::Uncacheable);
+                let outcome = Outcome::forward(self.reason(), End::Unstored);
+                let outcome = outcome.confirmed().because(reason.as_str());
+                self.deliver_whole(parts, whole, outcome);
+                self.release(Release::Nothing).await;
+            }
+            Plan::Together(mut judged) => {
+                if !speaks_of_it {
+                    // It must not update what it does not mean (RFC 9111 section 4.3.3).
+                    judged.fate = Fate::Shared("validator");
+                }
+                let outcome = self.outcome(&judged).confirmed();
+                self.deliver_whole(parts, whole.clone(), outcome);
+                let (body, trailers) = whole;
+                Box::pin(self.conclude(*judged, body, trailers)).await;
+            }
+        }
+    }
+
+    fn judge(&self, parts: &Parts) -> Result<Plan, Payload> {
+        build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
+    }
+
+    fn deliver_whole(&mut self, parts: Parts, whole: (Bytes, Option<HeaderMap>), outcome: Outcome) {
+        let parts = with_outcome(parts, outcome);
+        let response = answer::complete(parts, whole, self.asked.wanted());
+        self.deliver(Delivery::Response(response));
+    }
+
     /// Reads the body to its end, handing it out meanwhile where that is safe.
-    async fn gather(
-        mut self,
-        parts: Parts,
-        body: Pin<Box<B>>,
-        judged: Judged,
-        deadline: Instant,
-    ) {
+    async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
+        if let Fate::Shared(_) = judged.fate {
+            // Who comes once there is a response wants one of their own time.
+            self.pilot.flight().seal();
+        }
         let writer = Writer::new(self.policy.max_body, self.cache.memory().clone());
         let growing = writer.growing();
         let mut draining = pin!(build::drain(body, writer, declared, deadline));
         if let Some(drained) = build::at_once(draining.as_mut()).await {
-            let unsent = Unsent { parts, growing, hint };
-            return self.finish(judged, drained, Starter::Waits(unsent)).await;
+            let unsent = Unsent {
+                parts,
+                growing,
+                hint,
+            };
+            return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
         }
-        if !judged.is_stored() {
-            self.pilot.flight().seal();
-        }
-        let size = declared.or(hint.exact());
+        let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
         if fits && judged.is_shareable() {
             self.stream(&judged, &growing, &hint);
         }
-        let unsent = Unsent { parts, growing, hint };
+        let unsent = Unsent {
+            parts,
+            growing,
+            hint,
+        };
         let rest = self.deliver_leading(unsent, &judged);
+        self.presence = None;
         let drained = draining.await;
-        self.finish(judged, drained, Starter::Reads(rest)).await;
+        self.presence = Some(self.pilot.flight().presence());
+        Box::pin(self.finish(judged, drained, Starter::Reads(rest))).await;
+    }
+
+    /// The head, with the variant it is of; `None` if it fits no other request.
+    fn head_of(&self, judged: &Judged) -> Option<Head> {
+        let variant = match &judged.vary {
+            Vary::None => None,
+            Vary::Any => return None,
+            Vary::Fields(fields) => {
+                Some(Variant::of(fields.as_slice().into(), &self.asked.headers))
+            }
+        };
+        let head = judged.head.clone();
+        Some(Head { variant, ..head })
     }
 
     /// Lets those who wait read along.
     fn stream(&self, judged: &Judged, growing: &Growing, hint: &SizeHint) {
-        let variant = match &judged.vary {
-            Vary::None => None,
-            Vary::Any => return,
-            Vary::Fields(fields) => Some(Variant::of(fields.as_slice().into(), &self.asked.headers)),
+        let Some(head) = self.head_of(judged) else {
+            return;
         };
-        let head = Head { variant, ..judged.head.clone() };
-        let (body, hint) = (growing.clone(), hint.clone());
+        let (body, hint) = (growing.clone(), *hint);
         let stream = Arc::new(Stream { head, body, hint });
         self.pilot.flight().tell(News::Streaming(stream));
     }
@@ -153,18 +273,28 @@ where
         match drained {
             Drained::Complete(body, trailers) => {
                 if let Starter::Waits(unsent) = starter {
-                    let whole = Body::full(body.clone(), trailers.clone());
-                    self.deliver_response(unsent.parts, whole, &judged);
+                    let parts = with_outcome(unsent.parts, self.outcome(&judged));
+                    let whole = (body.clone(), trailers.clone());
+                    let response = answer::complete(parts, whole, self.asked.wanted());
+                    self.deliver_response(response, &judged);
                 }
-                self.conclude(judged, body, trailers).await;
+                Box::pin(self.conclude(judged, body, trailers)).await;
+            }
+            Drained::TooLarge(_) | Drained::NoRoom(_) if !judged.is_shareable() => {
+                let failure = Failure::Status(judged.head.status);
+                self.hand_over(&judged, drained, starter);
+                self.fail(failure, "status").await;
             }
             Drained::TooLarge(_) => {
-                self.remember_uncacheable();
-                self.pilot.flight().seal();
-                self.pilot.flight().tell(News::Landed(Verdict::TooLarge));
+                let release = self.remember_uncacheable();
+                self.set_free(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
-                let marker = self.cache.hit_for_miss();
-                self.release(Release::HitForMiss(marker)).await;
+                self.release(release).await;
+            }
+            Drained::NoRoom(_) => {
+                self.set_free(Verdict::TooLarge);
+                self.hand_over(&judged, drained, starter);
+                self.release(Release::Nothing).await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);
@@ -180,13 +310,17 @@ where
     }
 
     /// A complete response: into an entry, or only to those who wait.
-    async fn conclude(mut self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+    async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         match judged.fate {
             Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
                 Some((key, head)) => {
                     let began = self.pilot.flight().began;
                     let tags = Box::from([self.tag]);
-                    let origin = Origin { lifetime, tags, began };
+                    let origin = Origin {
+                        lifetime,
+                        tags,
+                        began,
+                    };
                     let entry = Arc::new(Entry::new(head, body, trailers, origin));
                     self.store(key, entry).await;
                 }
@@ -197,9 +331,13 @@ where
                 self.fail(Failure::Status(status), "status").await;
             }
             Fate::Failed(Sharing::Response) => {
-                let began = self.pilot.flight().began;
-                let entry = entry::unstored(judged.head, body, trailers, began);
-                self.fail(Failure::Response(entry), "status").await;
+                let shareable = body.len() <= LARGEST_FAILURE;
+                let head = self.head_of(&judged).filter(|_| shareable);
+                let failure = head.map_or(Failure::Status(judged.head.status), |head| {
+                    let began = self.pilot.flight().began;
+                    Failure::Response(entry::unstored(head, body, trailers, began))
+                });
+                self.fail(failure, "status").await;
             }
         }
     }
@@ -217,10 +355,16 @@ where
         let variants = local.varies(&self.resource, Arc::clone(&fields));
         let variant = Variant::of(fields, &self.asked.headers);
         let key = self.resource.variant(&variant.values);
-        let admitted = variants.admit(&key, lifetime.end(), self.policy.max_variants);
+        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
-            (key, Head { variant, ..judged.head.clone() })
+            (
+                key,
+                Head {
+                    variant,
+                    ..judged.head.clone()
+                },
+            )
         })
     }
 
@@ -242,8 +386,15 @@ where
         };
         flight.tell(News::Landed(verdict));
         let place = Cache::place(&self.resource, &key);
-        if keeper.fill(place, &entry).await != Filled::FencedOff {
-            self.keep(key, entry);
+        let asked = self.cache.moment();
+        match keeper.fill(place, &entry).await {
+            Filled::Stored => {
+                // Whatever was purged before has fenced the fill, here or elsewhere.
+                entry.confirm(asked);
+                self.keep(key, entry);
+            }
+            Filled::Refused => self.keep(key, entry),
+            Filled::FencedOff => {}
         }
     }
 
@@ -256,16 +407,19 @@ where
     /// Gives the response to those in the flight, and nobody later.
     async fn share(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         let flight = self.pilot.flight();
-        let variant = match judged.vary {
-            Vary::None => None,
-            Vary::Any => return self.release(Release::Nothing).await,
-            Vary::Fields(fields) => Some(Variant::of(fields.into(), &self.asked.headers)),
+        let Some(head) = self.head_of(&judged) else {
+            return self.release(Release::Nothing).await;
         };
-        let head = Head { variant, ..judged.head };
         let entry = entry::unstored(head, body, trailers, flight.began);
         flight.seal();
         flight.tell(News::Landed(Verdict::Shared(entry)));
         self.release(Release::Nothing).await;
+    }
+
+    async fn fail_with_panic(mut self, payload: Payload) {
+        self.deliver(Delivery::Panic(payload));
+        let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
+        self.fail(failure, "panic").await;
     }
 
     /// Shares a failure with the flight, and remembers it for a moment.
@@ -273,9 +427,10 @@ where
         tracing::debug!(detail, "the build failed");
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
-        let until = Instant::now() + self.cache.failure_memo();
-        let memo = Memo::Failed { until, failure: Arc::clone(&failure) };
-        self.cache.local().set_memo(self.key.clone(), memo);
+        self.remember(
+            Note::Failed(Arc::clone(&failure)),
+            self.cache.failure_memo(),
+        );
         let flight = self.pilot.flight();
         flight.seal();
         flight.tell(News::Landed(Verdict::Failed(Arc::clone(&failure))));
@@ -284,9 +439,25 @@ where
         self.release(release).await;
     }
 
-    fn remember_uncacheable(&self) {
-        let until = Instant::now() + self.cache.hit_for_miss();
-        self.cache.local().set_memo(self.key.clone(), Memo::HitForMiss { until });
+    fn remember_uncacheable(&self) -> Release<'static> {
+        let period = self.cache.hit_for_miss();
+        self.remember(Note::HitForMiss, period);
+        Release::HitForMiss(period)
+    }
+
+    fn set_free(&self, verdict: Verdict) {
+        self.pilot.flight().seal();
+        self.pilot.flight().tell(News::Landed(verdict));
+    }
+
+    fn remember(&self, note: Note, period: Duration) {
+        let memo = Memo {
+            note,
+            until: Instant::now() + period,
+            began: self.pilot.flight().began,
+        };
+        let key = self.asked.key_in_class(&self.key);
+        self.cache.local().set_memo(key, memo);
     }
 
     async fn release(mut self, release: Release<'_>) {
@@ -308,7 +479,7 @@ where
     fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
         let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
         let delivery = stale.map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(&stale, &self.asked.method, Instant::now()))
+            Delivery::Response(answer::hit(&stale, self.asked.wanted(), Instant::now()))
         });
         self.deliver(delivery);
     }
@@ -319,20 +490,25 @@ where
 
     fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        self.deliver(Delivery::Response(with_outcome(parts, Body::passed(body), outcome)));
+        let parts = with_outcome(parts, outcome);
+        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
+        self.deliver(Delivery::Response(response));
     }
 
-    fn deliver_response(&mut self, parts: Parts, body: Body<B>, judged: &Judged) {
+    fn outcome(&self, judged: &Judged) -> Outcome {
         let forward = |end| Outcome::forward(self.reason(), end);
-        let outcome = match judged.fate {
+        match judged.fate {
             Fate::Stored(lifetime) => {
                 let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
                 forward(End::Stored { ttl })
             }
             Fate::Shared(detail) => forward(End::Unstored).because(detail),
             Fate::Failed(_) => forward(End::Unstored).because("failed"),
-        };
-        let response = Delivery::Response(with_outcome(parts, body, outcome));
+        }
+    }
+
+    fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
+        let response = Delivery::Response(response);
         match judged.fate {
             Fate::Failed(_) => self.deliver_stale_or(response),
             Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
@@ -342,8 +518,11 @@ where
     /// The response whose body is still growing; what comes back takes the part nobody shares.
     fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
         let (rest, following) = oneshot::channel();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following);
-        self.deliver_response(unsent.parts, body, judged);
+        let presence = self.pilot.flight().presence();
+        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
+        let parts = with_outcome(unsent.parts, self.outcome(judged));
+        let response = answer::opening(parts, body, self.asked.wanted());
+        self.deliver_response(response, judged);
         rest
     }
 
@@ -360,7 +539,11 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
+        }
     }
 }
 
@@ -377,8 +560,7 @@ enum Starter<B> {
     Reads(oneshot::Sender<Rest<B>>),
 }
 
-fn with_outcome<B>(parts: Parts, body: Body<B>, outcome: Outcome) -> Response<Body<B>> {
-    let mut response = Response::from_parts(parts, body);
-    outcome.write(response.headers_mut());
-    response
+fn with_outcome(mut parts: Parts, outcome: Outcome) -> Parts {
+    outcome.write(&mut parts.headers);
+    parts
 }

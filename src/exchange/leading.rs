@@ -23,6 +23,7 @@ use crate::{
     cache::Cache,
     entry::Entry,
     flight::Pilot,
+    http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
     shared::{Lease, Release, Slot},
@@ -65,7 +66,12 @@ where
 {
     pub(super) fn take_off(self) {
         // A span of its own: the client that started the flight may be gone before it ends.
-        let span = tracing::debug_span!(parent: None, "flight", key = %self.resource.digest());
+        let span = tracing::debug_span!(
+            parent: None,
+            "flight",
+            layer = self.policy.name.as_deref(),
+            key = %self.resource.digest(),
+        );
         span.follows_from(tracing::Span::current());
         // Without a runtime the flight ends here, and its starter goes its own way.
         drop(task::spawn_in(span, self.fly()));
@@ -77,6 +83,7 @@ where
             policy: &self.policy,
             key: &self.key,
             resource: &self.resource,
+            tag: self.tag,
             asked: &self.asked,
             stale: self.stale.as_ref(),
             ownership: self.ownership,
@@ -94,7 +101,8 @@ where
         let Some(request) = self.parcel.take() else {
             // The starter went its own way; whoever is left starts over.
             if let (Some(shared), Some(lease)) = (self.cache.shared(), &lease) {
-                shared.release(lease, Release::Nothing).await;
+                // A tier that does not answer has the lease's TTL do it.
+                drop(shared.release(lease, Release::Nothing).await);
             }
             return;
         };
@@ -102,7 +110,7 @@ where
         let cancels = self.policy.on_disconnect == OnDisconnect::Cancel
             && self.ownership == Ownership::Requests;
         let flight = Arc::clone(self.pilot.flight());
-        let (inner, landing) = self.into_landing(lease, stale);
+        let (inner, mut landing) = self.into_landing(lease, stale);
         let request = landing.prepare(request);
         tokio::select! {
             biased;
@@ -126,6 +134,7 @@ where
         let landing = Landing {
             began: Instant::now(),
             delivery: Some(self.delivery),
+            validation: Validation::Unconditional,
             cache: self.cache,
             policy: self.policy,
             key: self.key,
@@ -135,6 +144,7 @@ where
             stale,
             pilot: self.pilot,
             keeper,
+            presence: None,
         };
         (self.inner, landing)
     }

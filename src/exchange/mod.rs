@@ -21,11 +21,11 @@ use tokio::{
 };
 use tower_service::Service;
 
-pub(crate) use self::{nested::Building, parcel::Parcel};
 use self::{
     build::Delivery,
     leading::{Leading, Ownership},
 };
+pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
     asked::Asked,
@@ -34,9 +34,8 @@ use crate::{
     entry::{self, Entry, Fields, Worth},
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
-    local::Memo,
+    local::Note,
     policy::{Fallback, Policy},
-    purges::Moment,
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -95,7 +94,8 @@ where
 
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
-        if self.cache.local().memo(&self.key, Instant::now()).is_some() {
+        // What a HEAD would build is no entry.
+        if self.asked.method == Method::HEAD || self.note().is_some() {
             return;
         }
         if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
@@ -111,6 +111,9 @@ where
                 return answered;
             }
             let (mut seat, mut delivery) = match self.join(slot) {
+                Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
+                    return Waited::Free("uncacheable");
+                }
                 Joined::Full => return Waited::TimedOut,
                 Joined::Waiter(seat) => (seat, None),
                 Joined::Starter(seat, pilot) => {
@@ -131,22 +134,29 @@ where
         if slot == Slot::Extra {
             return None;
         }
-        match self.cache.local().memo(&self.key, Instant::now())? {
-            Memo::Failed { failure, .. } => Some(Waited::Answered(self.failed(&failure))),
+        match self.note()? {
+            Note::Failed(failure) => Some(Waited::Answered(self.failed(&failure))),
             // The one who finds no flight probes; the others do not wait for it.
-            Memo::HitForMiss { .. } => None,
+            Note::HitForMiss => None,
         }
+    }
+
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(&self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
     }
 
     fn join(&self, slot: Slot) -> Joined {
         let key = match (slot, &self.asked.method) {
+            (Slot::Extra, &Method::HEAD) => self.key.in_class(Class::ExtraHead),
             (Slot::Extra, _) => self.key.in_class(Class::Extra),
-            (Slot::Build, &Method::HEAD) => self.key.in_class(Class::Head),
-            (Slot::Build, _) => self.key.clone(),
+            (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
-        self.cache.flights().join(&key, now, self.policy.waiters, overtaken)
+        self.cache
+            .flights()
+            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// Starts the flight's task, which may build with this request.
@@ -195,47 +205,69 @@ where
                     // It built nothing, or not with this request: the news say what else.
                     None => *delivered = None,
                 },
-                news = seat.news(), if delivered.is_none() => return self.heed(news, seat.joined),
+                news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
                 () = &mut timer, if patience == Patience::Limited => {
                     let builds_for_us = delivered.is_some() && self.parcel.is_empty();
                     if !builds_for_us {
                         return Waited::TimedOut;
                     }
-                    if let Some(response) = self.stale_fallback() {
-                        return Waited::Answered(response);
+                    match self.instead_of_own_build() {
+                        Some(waited) => return waited,
+                        None => patience = Patience::Unlimited,
                     }
-                    // Its own build is what it would fall back on.
-                    patience = Patience::Unlimited;
                 }
             }
         }
     }
 
+    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
+    fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
+        for fallback in &self.policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Some(Waited::Answered(response));
+                    }
+                }
+                Fallback::Build => return None,
+                Fallback::Reject => break,
+            }
+        }
+        Some(Waited::TimedOut)
+    }
+
     /// Acts on the flight's news as one of its waiters.
-    fn heed(&mut self, news: News, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(&stream, &self.asked.method, outcome))
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    self.asked.wanted(),
+                    outcome,
+                ))
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Landed(verdict) => self.accept(verdict, joined),
+            News::Found(entry) => match self.use_of(&entry, seat) {
+                Use::Answer => Waited::Answered(self.hit(&entry)),
+                Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::None => Waited::Again,
+            },
+            News::Landed(verdict) => self.accept(verdict, seat),
         }
     }
 
-    fn accept(&mut self, verdict: Verdict, joined: Moment) -> Waited<ResBody, S::Error> {
+    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
         match verdict {
             Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
-                if !entry.head.fits(&self.asked.headers) {
-                    return self.elsewhere(entry.head.fields());
+                match self.use_of(&entry, seat) {
+                    Use::Answer => Waited::Answered(self.collapsed(&entry)),
+                    Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::None => Waited::Again,
                 }
-                if !entry.may_answer(joined, self.cache.purges()) {
-                    return Waited::Again;
-                }
-                Waited::Answered(self.collapsed(&entry))
             }
             Verdict::Uncacheable => Waited::Free("uncacheable"),
             Verdict::TooLarge => Waited::Free("too-large"),
@@ -244,31 +276,53 @@ where
         }
     }
 
+    /// What an entry that the flight has come to is to this request.
+    fn use_of(&self, entry: &Entry, seat: &Seat) -> Use {
+        let came_late = self.asked.arrived > entry.lifetime.received;
+        if !entry.head.fits(&self.asked.headers) {
+            Use::Elsewhere
+        } else if !entry.may_answer(seat.joined, self.cache.purges())
+            || came_late && entry.worth(Instant::now()) != Worth::Fresh
+        {
+            // The flight is still there, but not for those who come now.
+            seat.close();
+            Use::None
+        } else {
+            Use::Answer
+        }
+    }
+
     /// Looks again under the variant that this request asks for.
     fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
         if let Some(fields) = fields {
-            self.key = self.resource.variant(&entry::values(&fields, &self.asked.headers));
+            self.key = self
+                .resource
+                .variant(&entry::values(&fields, &self.asked.headers));
             self.stale = self.cache.local().entry(&self.key, self.cache.purges());
         }
         Waited::Again
+    }
+
+    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        self.cache.count().shared_hit();
+        answer::hit(entry, self.asked.wanted(), Instant::now())
     }
 
     fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
         let now = Instant::now();
         self.cache.count().collapsed();
         let outcome = Outcome::forward(self.reason(), End::Collapsed);
-        answer::from_entry(entry, &self.asked.method, now, outcome)
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
     fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
-        match self.stale_fallback() {
-            Some(response) => response,
-            None => {
-                self.cache.count().failed();
-                answer::failed(failure, &self.asked.method, self.reason())
-            }
-        }
+        self.stale_fallback().unwrap_or_else(|| {
+            self.cache.count().failed();
+            let status = failure.unless_it_fits(&self.asked.headers);
+            let failure = status.as_ref().unwrap_or(failure);
+            answer::failed(failure, self.asked.wanted(), self.reason())
+        })
     }
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
@@ -278,7 +332,7 @@ where
         let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
         usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, &self.asked.method, now)
+            answer::hit(entry, self.asked.wanted(), now)
         })
     }
 
@@ -322,8 +376,20 @@ where
     }
 
     fn reason(&self) -> Forward {
-        if self.stale.is_some() { Forward::Stale } else { Forward::Miss }
+        match &self.stale {
+            Some(stale) => self.asked.reason(stale),
+            None if self.key == self.resource => Forward::Miss,
+            None => Forward::VaryMiss,
+        }
     }
+}
+
+/// Whether an entry answers a request.
+enum Use {
+    Answer,
+    /// Another variant does.
+    Elsewhere,
+    None,
 }
 
 /// Whether the wait timeout still counts.
@@ -334,7 +400,9 @@ enum Patience {
 }
 
 /// The starter's own delivery; for a mere waiter, never.
-async fn own<B, E>(delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>) -> Option<Delivery<B, E>> {
+async fn own<B, E>(
+    delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>,
+) -> Option<Delivery<B, E>> {
     match delivered {
         Some(delivered) => delivered.await.ok(),
         None => std::future::pending().await,

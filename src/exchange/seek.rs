@@ -11,8 +11,8 @@ use crate::{
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
-    key::Key,
-    local::Memo,
+    key::{Digest, Key},
+    local::Note,
     policy::{Mode, Policy},
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
     token::Token,
@@ -25,6 +25,7 @@ pub(super) struct Seek<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: &'a Key,
     pub(super) resource: &'a Key,
+    pub(super) tag: Digest,
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
@@ -37,32 +38,44 @@ pub(super) enum Sought {
     Found(News),
     /// Somebody else is at it, and nobody here waits for it.
     Nobody,
-    Build { lease: Option<Lease>, stale: Option<Arc<Entry>> },
+    Build {
+        lease: Option<Lease>,
+        stale: Option<Arc<Entry>>,
+    },
 }
 
 impl Seek<'_> {
     pub(super) async fn run(self) -> Sought {
-        if self.policy.mode != Mode::Cache {
-            return self.build(None, None);
+        let stores = self.policy.mode == Mode::Cache;
+        if let Some(news) = self.look_again().filter(|_| stores) {
+            return Sought::Found(news);
         }
-        if let Some(entry) = self.look_again() {
-            return found(entry);
-        }
-        if let Some(Memo::HitForMiss { .. }) = self.cache.local().memo(self.key, Instant::now()) {
+        if let Some(Note::HitForMiss) = self.note() {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
         match self.cache.shared() {
-            Some(shared) => self.claim(shared).await,
-            None => self.build(None, None),
+            Some(shared) if stores => self.claim(shared).await,
+            _ => self.build(None, None),
         }
     }
 
+    fn note(&self) -> Option<Note> {
+        let key = self.asked.key_in_class(self.key);
+        self.cache.local().note(&key, self.tag, self.cache.purges())
+    }
+
     /// Another flight may have landed between the request's look and this one's start.
-    fn look_again(&self) -> Option<Arc<Entry>> {
+    fn look_again(&self) -> Option<News> {
+        let fields = self.cache.local().fields(self.resource);
+        if let Some(fields) = fields.filter(|_| self.key == self.resource) {
+            return Some(News::Elsewhere(fields));
+        }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
-        let fresh = entry.worth(Instant::now()) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers)).then_some(entry)
+        let now = Instant::now();
+        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
+        (fresh && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
+            .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
     async fn claim(&self, shared: &Arc<Shared>) -> Sought {
@@ -85,7 +98,7 @@ impl Seek<'_> {
                 token,
                 have: self.stale.cloned(),
                 purpose,
-                began: self.flight.began,
+                began: self.cache.moment(),
                 deadline: Instant::now(),
             };
             let left = match self.take(shared.claim(claim, &mut budget).await) {
@@ -97,7 +110,7 @@ impl Seek<'_> {
             }
             tokio::select! {
                 () = watch.event() => {}
-                () = sleep(poll.next().min(left)) => {}
+                () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
                 () = self.flight.sealed_empty() => return Sought::Nobody,
             }
             purpose = Purpose::ServeAfterWait;
@@ -107,44 +120,72 @@ impl Seek<'_> {
     /// Acts on the answer to a claim.
     fn take(&self, claimed: Option<Claimed>) -> Claims {
         Claims::Settled(match claimed {
-            None | Some(Claimed::Absent) => self.build(None, None),
-            Some(Claimed::Fresh(entry)) => self.keep(entry),
+            None => match self.held() {
+                Some(entry) => found(Arc::clone(entry)),
+                None => self.build(None, None),
+            },
+            Some(Claimed::Absent) => self.build(None, None),
+            Some(Claimed::Unwritable { stale }) => self.build(None, stale),
+            Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
+                self.keep(entry)
+            }
+            Some(Claimed::Fresh(entry)) => self.build(None, Some(entry)),
             Some(Claimed::Varies(fields)) => {
-                self.cache.local().varies(self.resource, Arc::clone(&fields));
+                self.cache
+                    .local()
+                    .varies(self.resource, Arc::clone(&fields));
                 Sought::Found(News::Elsewhere(fields))
             }
             Some(Claimed::Failed(entry)) => {
                 let failure = Arc::new(Failure::of(entry));
                 Sought::Found(News::Landed(Verdict::Failed(failure)))
             }
-            Some(Claimed::Leased { lease, stale, marker }) => {
+            Some(Claimed::Leased {
+                lease,
+                stale,
+                marker,
+            }) => {
                 if marker == Marker::HitForMiss {
                     self.flight.tell(News::Landed(Verdict::Uncacheable));
                 }
                 self.build(Some(lease), stale)
             }
-            Some(Claimed::Busy { marker: Marker::HitForMiss, .. }) => {
+            Some(Claimed::Busy {
+                marker: Marker::HitForMiss,
+                ..
+            }) => {
                 self.flight.tell(News::Landed(Verdict::Uncacheable));
                 self.build(None, None)
             }
-            Some(Claimed::Busy { stale: Some(stale), .. })
-                if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate =>
-            {
-                found(stale)
-            }
+            Some(Claimed::Busy {
+                stale: Some(stale), ..
+            }) if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate => found(stale),
             Some(Claimed::Busy { left, .. }) => return Claims::Busy(left),
         })
     }
 
+    /// The local entry that was to be confirmed, where there is nobody to ask.
+    fn held(&self) -> Option<&Arc<Entry>> {
+        let held = self.stale.filter(|held| held.is_valid(self.cache.purges()));
+        held.filter(|held| held.worth(Instant::now()) == Worth::Fresh)
+    }
+
     /// A fresh entry of the shared tier goes into the local one.
     fn keep(&self, entry: Arc<Entry>) -> Sought {
-        self.cache.local().insert(self.key.clone(), Arc::clone(&entry));
+        self.cache
+            .local()
+            .insert(self.key.clone(), Arc::clone(&entry));
         self.cache.local().clear_memo(self.key);
         found(entry)
     }
 
     fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
-        let stale = stale.or_else(|| self.stale.cloned());
+        // What the shared tier has just given is not purged.
+        let known = || {
+            self.stale
+                .filter(|stale| stale.is_valid(self.cache.purges()))
+        };
+        let stale = stale.or_else(|| known().cloned());
         Sought::Build { lease, stale }
     }
 }
@@ -155,8 +196,11 @@ enum Claims {
 }
 
 fn found(entry: Arc<Entry>) -> Sought {
-    Sought::Found(News::Landed(Verdict::Stored(entry)))
+    Sought::Found(News::Found(entry))
 }
+
+/// A lease that is about to end is no reason to ask at once.
+const SHORTEST_POLL: Duration = Duration::from_millis(5);
 
 /// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
 #[derive(Debug)]

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use self::state::State;
 pub(crate) use self::{
     news::{Failure, News, Stream, Verdict},
     state::{Left, Turned},
     table::{Flights, Joined, Limits},
 };
-use self::state::State;
 use crate::{key::Key, purges::Moment};
 
 /// All requests of this process that share one build of one key.
@@ -35,9 +35,27 @@ pub(crate) struct Flight {
     pub(crate) key: Key,
     /// What had been purged when the flight began.
     pub(crate) began: Moment,
-    state: Mutex<State>,
+    occupancy: Arc<Occupancy>,
     news: watch::Sender<News>,
+}
+
+/// Who is in a flight, and the moment when nobody is.
+#[derive(Debug, Default)]
+struct Occupancy {
+    state: Mutex<State>,
     emptied: Notify,
+}
+
+impl Occupancy {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, left: Left) {
+        if left == Left::Last {
+            self.emptied.notify_one();
+        }
+    }
 }
 
 impl Flight {
@@ -45,14 +63,19 @@ impl Flight {
         Self {
             key,
             began,
-            state: Mutex::default(),
+            occupancy: Arc::default(),
             news: watch::Sender::new(News::None),
-            emptied: Notify::new(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.occupancy.state()
+    }
+
+    /// A place for one who reads what the flight produces.
+    pub(crate) fn presence(&self) -> Presence {
+        self.state().begin_reading();
+        Presence(Arc::clone(&self.occupancy))
     }
 
     /// Takes no newcomers from now on.
@@ -65,19 +88,20 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    pub(crate) fn news(&self) -> News {
-        self.news.borrow().clone()
-    }
-
-    /// Waits until nobody is in the flight, and seals it in that moment.
+    /// Waits until nobody is in the flight, and seals it in that moment. A flight that has landed is
+    /// never empty in this sense: what is still to be done for it is for those who come later.
     ///
     /// # Cancel safety
     ///
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
-        while !self.state().seal_if_empty() {
-            self.emptied.notified().await;
+        while self.has_landed() || !self.state().seal_if_empty() {
+            self.occupancy.emptied.notified().await;
         }
+    }
+
+    fn has_landed(&self) -> bool {
+        matches!(*self.news.borrow(), News::Landed(_))
     }
 }
 
@@ -92,8 +116,14 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn flight(&self) -> &Arc<Flight> {
-        &self.flight
+    /// Lets nobody else into the flight.
+    pub(crate) fn close(&self) {
+        self.flight.seal();
+    }
+
+    /// The place that its holder keeps while it reads what the flight produces.
+    pub(crate) fn presence(&self) -> Presence {
+        self.flight.presence()
     }
 
     /// The flight's first news, or at once what it last told.
@@ -112,14 +142,26 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if self.flight.state().leave() == Left::Last {
-            self.flight.emptied.notify_one();
-        }
+        let left = self.flight.state().leave();
+        self.flight.occupancy.note(left);
+    }
+}
+
+/// The place in a flight of one who reads a body while it grows; dropped, the reader has left.
+///
+/// It does not keep alive what the flight last told.
+#[derive(Debug)]
+pub(crate) struct Presence(Arc<Occupancy>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let left = self.0.state().stop_reading();
+        self.0.note(left);
     }
 }
 
 /// The flight's task's own end of it: dropped, the flight leaves the table, and if nothing was told
-/// those in it start over.
+/// those in it start over, or share the failure of a task that panicked.
 #[derive(Debug)]
 pub(crate) struct Pilot {
     flight: Arc<Flight>,
@@ -139,7 +181,7 @@ impl Drop for Pilot {
         self.flight.news.send_if_modified(|news| {
             let untold = matches!(news, News::None);
             if untold {
-                *news = News::Landed(Verdict::Abandoned);
+                *news = News::Landed(Verdict::untold());
             }
             untold
         });

@@ -1,6 +1,6 @@
 //! What a flight tells those who are in it.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -19,6 +19,8 @@ pub(crate) enum News {
     None,
     /// The response is shareable and small enough: read along while it is being produced.
     Streaming(Arc<Stream>),
+    /// The shared tier has the entry.
+    Found(Arc<Entry>),
     /// The resource has variants: look under the one that the request asks for.
     Elsewhere(Fields),
     Landed(Verdict),
@@ -50,6 +52,18 @@ pub(crate) enum Verdict {
     Abandoned,
 }
 
+impl Verdict {
+    /// Of a flight whose task ends without one, here and now.
+    pub(super) fn untold() -> Self {
+        if thread::panicking() {
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Self::Failed(Arc::new(Failure::Status(status)))
+        } else {
+            Self::Abandoned
+        }
+    }
+}
+
 /// A failed build, as it is shared with everybody but the request that started it.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -71,6 +85,19 @@ impl Failure {
         }
     }
 
+    /// What is left of it for a request with these fields: its status, if the rest is for others.
+    pub(crate) fn unless_it_fits(&self, request: &HeaderMap) -> Option<Self> {
+        match self {
+            Self::Response(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(entry.head.status))
+            }
+            Self::Stale(entry) if !entry.head.fits(request) => {
+                Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
+            }
+            Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,
+        }
+    }
+
     /// The failure as other processes are told of it.
     pub(crate) fn as_entry(&self, began: Moment) -> Arc<Entry> {
         let status = match self {
@@ -79,7 +106,12 @@ impl Failure {
             Self::Stale(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let headers = HeaderMap::new();
-        let head = Head { status, headers, variant: None, age: 0 };
+        let head = Head {
+            status,
+            headers,
+            variant: None,
+            age: 0,
+        };
         entry::unstored(head, Bytes::new(), None, began)
     }
 }

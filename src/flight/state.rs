@@ -4,6 +4,7 @@
 #[derive(Debug, Default)]
 pub(crate) struct State {
     waiters: usize,
+    readers: usize,
     door: Door,
 }
 
@@ -44,7 +45,29 @@ impl State {
 
     pub(crate) fn leave(&mut self) -> Left {
         self.waiters = self.waiters.saturating_sub(1);
-        if self.waiters == 0 { Left::Last } else { Left::Others }
+        self.left()
+    }
+
+    /// Somebody who has an answer reads its body while the flight produces it.
+    pub(crate) fn begin_reading(&mut self) {
+        self.readers += 1;
+    }
+
+    pub(crate) fn stop_reading(&mut self) -> Left {
+        self.readers = self.readers.saturating_sub(1);
+        self.left()
+    }
+
+    fn left(&self) -> Left {
+        if self.is_empty() {
+            Left::Last
+        } else {
+            Left::Others
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiters == 0 && self.readers == 0
     }
 
     pub(crate) fn seal(&mut self) {
@@ -53,9 +76,9 @@ impl State {
 
     /// Seals a flight that nobody is in: a newcomer cannot slip in between.
     pub(crate) fn seal_if_empty(&mut self) -> bool {
-        if self.waiters == 0 {
+        if self.is_empty() {
             self.seal();
         }
-        self.waiters == 0
+        self.is_empty()
     }
 }

@@ -124,7 +124,10 @@ impl Flights {
     /// Takes `flight` out, and no other one under its key.
     pub(super) fn remove(&self, flight: &Arc<Flight>) {
         let mut shard = self.shard(&flight.key);
-        if shard.get(&flight.key).is_some_and(|known| Arc::ptr_eq(known, flight)) {
+        if shard
+            .get(&flight.key)
+            .is_some_and(|known| Arc::ptr_eq(known, flight))
+        {
             shard.remove(&flight.key);
         }
     }
@@ -132,7 +135,9 @@ impl Flights {
     /// The flights under way.
     pub(crate) fn len(&self) -> usize {
         let shards = self.0.shards.iter();
-        shards.map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+        shards
+            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len())
+            .sum()
     }
 
     /// The requests that wait in them.

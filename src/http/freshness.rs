@@ -179,7 +179,8 @@ fn heuristic(
 fn initial_age(headers: &HeaderMap, delay: Duration, now: SystemTime) -> Duration {
     let apparent = date(headers, &DATE)
         .and_then(|date| now.duration_since(date).ok())
-        .unwrap_or_default();
+        // `Date` has no fractions of a second either.
+        .map_or(Duration::ZERO, |age| Duration::from_secs(age.as_secs()));
     let stated = age(headers).map_or(Duration::ZERO, |age| age + delay);
     apparent.max(stated)
 }

@@ -34,7 +34,7 @@ pub(crate) fn invalidated(
 }
 
 /// Methods registered as safe; any other one may change something.
-fn is_safe(method: &Method) -> bool {
+pub(crate) fn is_safe(method: &Method) -> bool {
     matches!(
         method.as_str(),
         "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" | "QUERY" | "PRI"

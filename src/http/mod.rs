@@ -13,6 +13,7 @@ mod content;
 pub(crate) mod fields;
 pub(crate) mod freshness;
 pub(crate) mod invalidate;
+pub(crate) mod negotiate;
 pub(crate) mod range;
 pub(crate) mod revalidate;
 pub(crate) mod storable;

@@ -24,7 +24,6 @@ use super::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RequestFacts {
     pub(crate) authorization: Authorization,
-    pub(crate) storage: Storage,
     /// How long the response took to arrive.
     pub(crate) delay: Duration,
 }
@@ -38,14 +37,6 @@ pub(crate) enum Authorization {
     Keyed,
     /// RFC 9111 section 3.5 applies.
     Unkeyed,
-}
-
-/// Whether the request lets its response be stored: its own `no-store`, where it is honoured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Storage {
-    #[default]
-    Allowed,
-    Forbidden,
 }
 
 /// What a layer allows. The default is the strict one.
@@ -136,7 +127,6 @@ pub(crate) enum Reason {
     Streaming,
     MustUnderstand,
     Authorization,
-    RequestNoStore,
     Partial,
     NotModified,
     Informational,
@@ -221,10 +211,6 @@ fn refusal(
             request.authorization == Authorization::Unkeyed && !permits_authorization(directives),
             Reason::Authorization,
         ),
-        (
-            request.storage == Storage::Forbidden,
-            Reason::RequestNoStore,
-        ),
     ];
     table
         .into_iter()
@@ -262,7 +248,7 @@ fn unstored(response: &Parts, freshness: &Freshness) -> Option<Unstored> {
     }
 }
 
-fn has_validator(response: &Parts) -> bool {
+pub(crate) fn has_validator(response: &Parts) -> bool {
     response.headers.contains_key(ETAG) || date(&response.headers, &LAST_MODIFIED).is_some()
 }
 
@@ -361,7 +347,6 @@ impl Reason {
             Self::Streaming => "streaming",
             Self::MustUnderstand => "must-understand",
             Self::Authorization => "authorization",
-            Self::RequestNoStore => "request-no-store",
             Self::Partial => "partial",
             Self::NotModified => "not-modified",
             Self::Informational => "informational",
@@ -380,7 +365,6 @@ impl Reason {
             | Self::Streaming => Lesson::Uncacheable,
             Self::MustUnderstand
             | Self::Authorization
-            | Self::RequestNoStore
             | Self::Partial
             | Self::NotModified
             | Self::Informational

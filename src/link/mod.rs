@@ -11,7 +11,6 @@
 //! hence this one.
 
 mod backoff;
-mod breaker;
 mod connect;
 mod error;
 mod health;
@@ -23,16 +22,15 @@ mod state;
 mod subscription;
 mod supervisor;
 #[cfg(test)]
-mod support;
+pub(crate) mod support;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub(crate) use self::{
-    breaker::{Breaker, Permit, Standing},
     error::{Error, Kind},
-    health::{Failures, Health},
+    health::Health,
     link::Link,
     script::{Call, Script},
     state::Phase,

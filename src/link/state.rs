@@ -15,6 +15,9 @@
 //! stands still is replaced under the next term) and the *epoch* of the connection (what an old connection's command met says nothing
 //! about the new one).
 
+#[cfg(test)]
+mod tests;
+
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
@@ -23,6 +26,9 @@ use super::{backoff, error::Error};
 
 /// So many timeouts in a row, with no reply between, and the connection is given up.
 const TIMEOUTS: u32 = 3;
+
+/// A link that comes and goes is news no more often than this.
+const NEWS: Duration = Duration::from_secs(1);
 
 /// What the link is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +61,10 @@ pub(super) struct Machine {
     timeouts: u32,
     /// How often the link broke or failed to connect since the last reply.
     failures: u32,
-    /// Since when commands fail, if they do.
-    down: Option<Instant>,
+    /// Set while commands fail.
+    outage: Option<Outage>,
+    /// When the last outage was told.
+    told: Option<Instant>,
     cause: Option<Arc<Error>>,
     /// The supervisor's last sign of life.
     heard: Instant,
@@ -64,10 +72,22 @@ pub(super) struct Machine {
     patience: Duration,
 }
 
+#[derive(Debug)]
+struct Outage {
+    since: Instant,
+    news: News,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    Told,
+    Kept,
+}
+
 /// What a command is to do.
 #[derive(Debug)]
 pub(super) enum Admission {
-    Send(Epoch),
+    Send,
     /// Start a supervisor of this term, then wait.
     Start(Term),
     Wait,
@@ -101,7 +121,8 @@ impl Machine {
             epoch: Epoch(0),
             timeouts: 0,
             failures: 0,
-            down: None,
+            outage: None,
+            told: None,
             cause: None,
             heard: now,
             patience: 2 * (attempt + backoff::longest()),
@@ -114,7 +135,9 @@ impl Machine {
 
     /// Since when the link is connected, down, or neither.
     pub(super) fn since(&self) -> Instant {
-        self.down.unwrap_or(self.since)
+        self.outage
+            .as_ref()
+            .map_or(self.since, |outage| outage.since)
     }
 
     pub(super) fn cause(&self) -> Option<&Arc<Error>> {
@@ -129,7 +152,7 @@ impl Machine {
     pub(super) fn admit(&mut self, now: Instant) -> Admission {
         let stalled = now.duration_since(self.heard) > self.patience;
         match self.phase {
-            Phase::Connected => Admission::Send(self.epoch),
+            Phase::Connected => Admission::Send,
             Phase::Idle => {
                 self.enter(Phase::Connecting, now);
                 Admission::Start(self.appoint(now))
@@ -177,11 +200,11 @@ impl Machine {
         if term != self.term || !matches!(self.phase, Phase::Connecting | Phase::Probing) {
             return None;
         }
-        let change = match self.down.take() {
-            Some(down) => Change::Healed {
-                after: now.duration_since(down),
+        let change = match self.outage.take() {
+            Some(outage) if outage.news == News::Told => Change::Healed {
+                after: now.duration_since(outage.since),
             },
-            None => Change::Connected,
+            _ => Change::Connected,
         };
         self.heard = now;
         self.epoch.0 += 1;
@@ -251,16 +274,26 @@ impl Machine {
 
     fn breaks(&mut self, cause: Error, now: Instant) -> Option<Change> {
         let cause = Arc::new(cause);
-        let news = self
-            .down
-            .is_none()
-            .then(|| Change::Broke(Arc::clone(&cause)));
         self.heard = now;
         self.failures = self.failures.saturating_add(1);
-        self.cause = Some(cause);
-        self.down.get_or_insert(now);
+        self.cause = Some(Arc::clone(&cause));
         self.enter(Phase::Broken, now);
-        news
+        self.tell(cause, now)
+    }
+
+    /// Each outage is told once; one that comes soon after another only if it lasts.
+    fn tell(&mut self, cause: Arc<Error>, now: Instant) -> Option<Change> {
+        let quiet = self.told.is_some_and(|told| now < told + NEWS);
+        let outage = self.outage.get_or_insert(Outage {
+            since: now,
+            news: News::Kept,
+        });
+        if quiet || outage.news == News::Told {
+            return None;
+        }
+        outage.news = News::Told;
+        self.told = Some(now);
+        Some(Change::Broke(cause))
     }
 
     fn appoint(&mut self, now: Instant) -> Term {
@@ -272,213 +305,5 @@ impl Machine {
     fn enter(&mut self, phase: Phase, now: Instant) {
         self.phase = phase;
         self.since = now;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ATTEMPT: Duration = Duration::from_millis(500);
-
-    /// A machine with a clock that the test moves.
-    struct Fixture {
-        machine: Machine,
-        now: Instant,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            let now = Instant::now();
-            Self {
-                machine: Machine::new(now, ATTEMPT),
-                now,
-            }
-        }
-
-        fn connected() -> (Self, Term, Epoch) {
-            let mut fixture = Self::new();
-            let term = fixture.start();
-            let (epoch, _) = fixture.connect(term);
-            (fixture, term, epoch)
-        }
-
-        fn start(&mut self) -> Term {
-            match self.machine.admit(self.now) {
-                Admission::Start(term) => term,
-                other => panic!("{other:?}"),
-            }
-        }
-
-        fn connect(&mut self, term: Term) -> (Epoch, Change) {
-            self.machine.probe(term, self.now);
-            let change = self.machine.connected(term, self.now).unwrap();
-            (self.machine.ready().unwrap(), change)
-        }
-
-        fn fail(&mut self, term: Term) -> Option<Change> {
-            self.machine.probe(term, self.now);
-            self.machine
-                .failed(term, Error::connect_timed_out(), self.now)
-        }
-    }
-
-    #[test]
-    fn the_first_command_starts_a_supervisor_and_others_wait_with_it() {
-        let mut fixture = Fixture::new();
-
-        let term = fixture.start();
-
-        assert!(matches!(
-            fixture.machine.admit(fixture.now),
-            Admission::Wait
-        ));
-        let at_once = Step::Connect {
-            after: Duration::ZERO,
-        };
-        assert_eq!(fixture.machine.step(term, 0.5), at_once);
-        let (epoch, change) = fixture.connect(term);
-        assert!(matches!(change, Change::Connected));
-        assert!(
-            matches!(fixture.machine.admit(fixture.now), Admission::Send(sent) if sent == epoch)
-        );
-    }
-
-    #[test]
-    fn commands_are_refused_while_it_is_broken_and_while_it_probes() {
-        let mut fixture = Fixture::new();
-        let term = fixture.start();
-
-        assert!(matches!(fixture.fail(term), Some(Change::Broke(_))));
-        assert!(matches!(
-            fixture.machine.admit(fixture.now),
-            Admission::Refuse(_)
-        ));
-        fixture.machine.probe(term, fixture.now);
-
-        assert_eq!(fixture.machine.phase(), Phase::Probing);
-        assert!(matches!(
-            fixture.machine.admit(fixture.now),
-            Admission::Refuse(_)
-        ));
-    }
-
-    #[test]
-    fn an_outage_is_told_once_and_its_end_with_its_length() {
-        let (mut fixture, term, epoch) = Fixture::connected();
-
-        let told = fixture.machine.lost(epoch, Error::lost(), fixture.now);
-        assert!(matches!(told, Some(Change::Broke(_))));
-        for _ in 0..3 {
-            fixture.now += Duration::from_secs(1);
-            assert!(fixture.fail(term).is_none());
-        }
-        let (_, change) = fixture.connect(term);
-
-        assert!(
-            matches!(change, Change::Healed { after } if after == Duration::from_secs(3)),
-            "{change:?}"
-        );
-    }
-
-    #[test]
-    fn three_timeouts_in_a_row_break_it() {
-        let (mut fixture, _, epoch) = Fixture::connected();
-
-        for _ in 0..2 {
-            assert!(fixture.machine.timed_out(epoch, fixture.now).is_none());
-        }
-        fixture.machine.answered(epoch);
-        for _ in 0..2 {
-            assert!(fixture.machine.timed_out(epoch, fixture.now).is_none());
-        }
-        assert_eq!(fixture.machine.phase(), Phase::Connected);
-
-        assert!(fixture.machine.timed_out(epoch, fixture.now).is_some());
-        assert_eq!(fixture.machine.phase(), Phase::Broken);
-    }
-
-    #[test]
-    fn doubt_calls_for_a_ping_and_never_breaks_it_alone() {
-        let (mut fixture, term, epoch) = Fixture::connected();
-        assert_eq!(fixture.machine.step(term, 0.0), Step::Rest);
-
-        for _ in 0..10 {
-            fixture.machine.doubted(epoch);
-        }
-
-        assert_eq!(fixture.machine.step(term, 0.0), Step::Ping);
-        fixture.machine.answered(epoch);
-        assert_eq!(fixture.machine.step(term, 0.0), Step::Rest);
-    }
-
-    #[test]
-    fn pauses_grow_until_a_reply_comes() {
-        let (mut fixture, term, epoch) = Fixture::connected();
-        let longest = |machine: &Machine| match machine.step(term, 1.0) {
-            Step::Connect { after } => after,
-            other => panic!("{other:?}"),
-        };
-
-        fixture.machine.lost(epoch, Error::lost(), fixture.now);
-        assert_eq!(longest(&fixture.machine), Duration::from_millis(20));
-        let (epoch, _) = fixture.connect(term);
-        fixture.machine.lost(epoch, Error::lost(), fixture.now);
-        assert_eq!(longest(&fixture.machine), Duration::from_millis(40));
-        let (epoch, _) = fixture.connect(term);
-        fixture.machine.answered(epoch);
-        fixture.machine.lost(epoch, Error::lost(), fixture.now);
-
-        assert_eq!(longest(&fixture.machine), Duration::from_millis(20));
-    }
-
-    #[test]
-    fn news_of_an_old_connection_does_no_harm_to_the_new_one() {
-        let (mut fixture, term, old) = Fixture::connected();
-        fixture.machine.lost(old, Error::lost(), fixture.now);
-        fixture.connect(term);
-
-        assert!(
-            fixture
-                .machine
-                .lost(old, Error::lost(), fixture.now)
-                .is_none()
-        );
-        for _ in 0..5 {
-            assert!(fixture.machine.timed_out(old, fixture.now).is_none());
-        }
-
-        assert_eq!(fixture.machine.phase(), Phase::Connected);
-    }
-
-    #[test]
-    fn a_supervisor_that_is_gone_is_replaced_by_the_next_command() {
-        let (mut fixture, old, _) = Fixture::connected();
-
-        assert!(fixture.machine.abandoned(old, fixture.now));
-        let term = fixture.start();
-
-        assert_eq!(fixture.machine.step(old, 0.0), Step::Retire);
-        fixture.connect(term);
-        assert!(!fixture.machine.abandoned(old, fixture.now));
-        assert_eq!(fixture.machine.phase(), Phase::Connected);
-    }
-
-    #[test]
-    fn a_supervisor_that_stands_still_is_replaced_once_patience_ends() {
-        let (mut fixture, old, epoch) = Fixture::connected();
-        fixture.now += Duration::from_secs(60);
-        fixture.machine.lost(epoch, Error::lost(), fixture.now);
-        assert!(matches!(
-            fixture.machine.admit(fixture.now),
-            Admission::Refuse(_)
-        ));
-
-        fixture.now += 3 * (ATTEMPT + backoff::longest());
-        let term = fixture.start();
-
-        assert!(fixture.machine.connected(old, fixture.now).is_none());
-        let (_, change) = fixture.connect(term);
-        assert!(matches!(change, Change::Healed { .. }));
     }
 }

@@ -64,12 +64,16 @@ impl Coherence {
     }
 
     fn wake_all(&self) {
-        self.watched().values().for_each(|sender| drop(sender.send_replace(())));
+        for sender in self.watched().values() {
+            sender.send_replace(());
+        }
     }
 
     pub(super) fn watch(self: &Arc<Self>, resource: Digest) -> Watch {
         let mut watched = self.watched();
-        let sender = watched.entry(resource).or_insert_with(|| watch::Sender::new(()));
+        let sender = watched
+            .entry(resource)
+            .or_insert_with(|| watch::Sender::new(()));
         Watch {
             coherence: Arc::clone(self),
             resource,
@@ -108,7 +112,10 @@ impl Drop for Watch {
     fn drop(&mut self) {
         let mut watched = self.coherence.watched();
         // This receiver is still one of those counted.
-        if watched.get(&self.resource).is_some_and(|sender| sender.receiver_count() <= 1) {
+        if watched
+            .get(&self.resource)
+            .is_some_and(|sender| sender.receiver_count() <= 1)
+        {
             watched.remove(&self.resource);
         }
     }

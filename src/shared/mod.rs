@@ -4,9 +4,13 @@
 //! happened. The rest of the crate asks it through [`Shared`], which bounds the time that a request
 //! spends on it and goes on without it when it fails.
 
+mod breaker;
 mod coherence;
+mod notice;
+mod outage;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod undo;
 
 use std::{
     fmt,
@@ -14,20 +18,27 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
-pub(crate) use self::coherence::{Coherence, Watch};
+use self::{
+    breaker::{Breaker, Permit, Standing},
+    notice::Notice,
+    undo::Undo,
+};
+pub(crate) use self::{
+    coherence::{Coherence, Watch},
+    outage::{Effect, Fault, Outage},
+};
 use crate::{
-    body::BoxError,
+    cache::LinkHealth,
     entry::{Entry, Fields},
     key::Digest,
     purges::Moment,
-    task,
     token::Token,
 };
 
@@ -84,13 +95,25 @@ pub(crate) enum Claimed {
     /// The resource has variants: claim the one that the request asks for.
     Varies(Fields),
     /// Build: the lease is ours.
-    Leased { lease: Lease, stale: Option<Arc<Entry>>, marker: Marker },
+    Leased {
+        lease: Lease,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// Another process builds; its lease lasts this much longer unless it is renewed.
-    Busy { left: Duration, stale: Option<Arc<Entry>>, marker: Marker },
+    Busy {
+        left: Duration,
+        stale: Option<Arc<Entry>>,
+        marker: Marker,
+    },
     /// The build that was waited for failed.
     Failed(Arc<Entry>),
     /// There is nothing, and a look was all that was asked for.
     Absent,
+    /// The tier takes no leases (it is full, say): build without one.
+    Unwritable {
+        stale: Option<Arc<Entry>>,
+    },
 }
 
 /// Whether the last response was for its own request alone.
@@ -108,8 +131,6 @@ pub(crate) struct Lease {
     pub(crate) token: Token,
     /// When it was granted, by the tier's own clock: what was purged later fences the fill.
     pub(crate) began: u64,
-    /// Until when it is ours for sure, counted from the moment of asking.
-    pub(crate) valid_until: Instant,
 }
 
 /// What a build leaves in the tier.
@@ -143,42 +164,11 @@ pub(crate) enum Release<'a> {
     Undo,
 }
 
-/// What is certain of a time to live, whatever the two clocks' drift.
-pub(crate) fn safely(ttl: Duration) -> Duration {
-    (ttl - ttl / 100).saturating_sub(Duration::from_millis(2))
-}
-
 /// Whether a lease was still ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Ours,
     Lost,
-}
-
-/// A failure of the tier. `Display` never shows a key or a value.
-#[derive(Debug)]
-pub(crate) struct Outage {
-    /// Whether what was asked may have taken effect, or may do so later.
-    pub(crate) effect: Effect,
-    pub(crate) source: BoxError,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    None,
-    Unknown,
-}
-
-impl fmt::Display for Outage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the shared tier failed")
-    }
-}
-
-impl std::error::Error for Outage {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
 }
 
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Outage>> + Send + 'a>>;
@@ -193,6 +183,8 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn purge(&self, tag: Digest) -> Answer<'_, ()>;
     /// Starts telling `coherence` what other processes do, once.
     fn follow(&self, coherence: &Arc<Coherence>);
+    /// How its connections are.
+    fn health(&self) -> Vec<LinkHealth>;
     /// How long a lease lasts without renewal.
     fn lease_ttl(&self) -> Duration;
 }
@@ -202,8 +194,10 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
 pub(crate) struct Shared {
     tier: Arc<dyn Tier>,
     pub(crate) coherence: Arc<Coherence>,
-    failing: AtomicBool,
+    breaker: Breaker,
     failures: AtomicU64,
+    leases: Notice,
+    entries: Notice,
     budget: Duration,
 }
 
@@ -216,8 +210,10 @@ impl Shared {
         Self {
             tier,
             coherence,
-            failing: AtomicBool::new(false),
+            breaker: Breaker::new("shared tier"),
             failures: AtomicU64::new(0),
+            leases: Notice::new("leases"),
+            entries: Notice::new("entries"),
             budget,
         }
     }
@@ -228,6 +224,10 @@ impl Shared {
 
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn health(&self) -> Vec<LinkHealth> {
+        self.tier.health()
     }
 
     pub(crate) fn lease_ttl(&self) -> Duration {
@@ -245,71 +245,73 @@ impl Shared {
     /// # Cancel safety
     ///
     /// Dropped early, or without an answer in time, the claim is undone in the background.
-    pub(crate) async fn claim(self: &Arc<Self>, mut claim: Claim, budget: &mut Budget) -> Option<Claimed> {
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        mut claim: Claim,
+        budget: &mut Budget,
+    ) -> Option<Claimed> {
+        let permit = self.breaker.admit().ok()?;
         let sent = Instant::now();
         claim.deadline = sent + budget.0;
         let undo = Undo::of(self, &claim);
-        let answer = match tokio::time::timeout(budget.0, self.tier.claim(&claim)).await {
+        let answer = match timeout(budget.0, self.tier.claim(&claim)).await {
             Ok(answer) => answer,
-            Err(elapsed) => Err(Outage { effect: Effect::Unknown, source: elapsed.into() }),
+            Err(elapsed) => Err(Outage::timed_out(elapsed)),
         };
         budget.0 = budget.0.saturating_sub(sent.elapsed());
-        match answer {
-            Ok(claimed) => {
-                undo.disarm();
-                self.works();
-                Some(claimed)
-            }
-            Err(outage) => {
-                if outage.effect == Effect::None {
-                    undo.disarm();
-                }
-                budget.0 = Duration::ZERO;
-                self.failed("claim", &outage);
-                None
-            }
+        let answer = self.settle("claim", permit, answer);
+        match &answer {
+            Err(outage) if outage.effect == Effect::Unknown => budget.0 = Duration::ZERO,
+            Err(_) | Ok(_) => undo.disarm(),
         }
+        match &answer {
+            Ok(Claimed::Unwritable { .. }) => self.refused(&self.leases),
+            Ok(Claimed::Leased { .. }) => self.leases.works(),
+            Ok(_) | Err(_) => {}
+        }
+        answer.ok()
     }
 
     pub(crate) async fn fill(&self, fill: Fill<'_>) -> Filled {
-        match self.tier.fill(fill).await {
-            Ok(filled) => {
-                self.works();
-                if filled == Filled::Refused {
-                    self.failures.fetch_add(1, Ordering::Relaxed);
-                }
-                filled
-            }
-            Err(outage) => {
-                self.failed("fill", &outage);
-                Filled::Refused
-            }
+        let Ok(permit) = self.breaker.admit() else {
+            return Filled::Refused;
+        };
+        let filled = self.settle("fill", permit, self.tier.fill(fill).await);
+        match filled {
+            Ok(Filled::Refused) => self.refused(&self.entries),
+            Ok(Filled::Stored) => self.entries.works(),
+            Ok(Filled::FencedOff) | Err(_) => {}
         }
+        filled.unwrap_or(Filled::Refused)
     }
 
+    /// # Errors
+    ///
+    /// Nobody knows whether the lease is still ours; its next fill will.
     pub(crate) async fn renew(&self, lease: &Lease) -> Result<Held, Outage> {
-        let renewed = self.tier.renew(lease).await;
-        match &renewed {
-            Ok(_) => self.works(),
-            Err(outage) => self.failed("renew", outage),
-        }
-        renewed
+        let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
+        self.settle("renew", permit, self.tier.renew(lease).await)
     }
 
-    pub(crate) async fn release(&self, lease: &Lease, release: Release<'_>) {
-        match self.tier.release(lease, release).await {
-            Ok(Held::Ours) => self.works(),
-            Ok(Held::Lost) => tracing::debug!(key = %lease.place.resource, "the lease was lost before its release"),
-            Err(outage) => self.failed("release", &outage),
-        }
+    /// # Errors
+    ///
+    /// The lease may still be there, until its time to live is over.
+    pub(crate) async fn release(
+        &self,
+        lease: &Lease,
+        release: Release<'_>,
+    ) -> Result<Held, Outage> {
+        let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
+        self.settle("release", permit, self.tier.release(lease, release).await)
     }
 
-    /// Purges `tag` in the whole fleet.
+    /// Purges `tag` in the whole fleet. It is always tried: whoever asks wants to know.
     pub(crate) async fn purge(&self, tag: Digest) -> Result<(), Outage> {
         let purged = self.tier.purge(tag).await;
-        match &purged {
-            Ok(()) => self.works(),
-            Err(outage) => self.failed("purge", outage),
+        // What this process has read since it was told, the tier may have answered before the purge.
+        self.coherence.purged(tag);
+        if let Err(outage) = &purged {
+            self.failed("purge", outage);
         }
         purged
     }
@@ -317,55 +319,37 @@ impl Shared {
     /// Whether local entries may be served: other processes' purges reach us, or nobody is there
     /// to ask.
     pub(crate) fn trusts_local(&self) -> bool {
-        self.coherence.is_proven() || self.failing.load(Ordering::Relaxed)
+        self.coherence.is_proven() || self.breaker.standing() != Standing::Closed
     }
 
-    fn works(&self) {
-        if self.failing.load(Ordering::Relaxed) && self.failing.swap(false, Ordering::Relaxed) {
-            tracing::info!("the shared tier works again");
+    /// Tells the breaker how an operation ended: a tier that refuses one is there all the same.
+    fn settle<T>(
+        &self,
+        operation: &'static str,
+        permit: Permit,
+        outcome: Result<T, Outage>,
+    ) -> Result<T, Outage> {
+        match &outcome {
+            Ok(_) => permit.succeeded(),
+            Err(outage) => {
+                self.failed(operation, outage);
+                match outage.fault {
+                    Fault::Unreachable => permit.failed(),
+                    Fault::Refused => permit.succeeded(),
+                }
+            }
         }
+        outcome
     }
 
     fn failed(&self, operation: &'static str, outage: &Outage) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let cause = &*outage.source;
-        if self.failing.swap(true, Ordering::Relaxed) {
-            tracing::debug!(operation, error = cause, "the shared tier failed again");
-        } else {
-            tracing::warn!(operation, error = cause, "the shared tier failed: going on without it");
-        }
-    }
-}
-
-/// Undoes a claim of unknown outcome: it may have taken effect, or may do so later.
-#[derive(Debug)]
-struct Undo(Option<(Arc<Shared>, Lease)>);
-
-impl Undo {
-    fn of(shared: &Arc<Shared>, claim: &Claim) -> Self {
-        if claim.purpose == Purpose::Look {
-            return Self(None);
-        }
-        let lease = Lease {
-            place: claim.place,
-            slot: claim.slot,
-            token: claim.token.clone(),
-            began: 0,
-            valid_until: Instant::now(),
-        };
-        Self(Some((Arc::clone(shared), lease)))
+        tracing::debug!(operation, error = cause, "the shared tier failed");
     }
 
-    fn disarm(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        if let Some((shared, lease)) = self.0.take() {
-            // Without a runtime the lease's TTL does it.
-            drop(task::spawn(async move { shared.release(&lease, Release::Undo).await }));
-        }
+    fn refused(&self, notice: &Notice) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        notice.refused();
     }
 }

@@ -1,4 +1,60 @@
 //! Integration tests: one binary, real parts.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests are the callers that spawn"
+)]
 
+#[cfg(test)]
+mod bodies;
+#[cfg(test)]
+mod coalescing;
+#[cfg(test)]
+mod compose;
+#[cfg(test)]
+mod disconnect;
+#[cfg(test)]
+mod http_answers;
+#[cfg(test)]
+mod http_options;
+#[cfg(test)]
+mod http_revalidation;
+#[cfg(test)]
+mod http_shared;
+#[cfg(test)]
+mod http_support;
+#[cfg(test)]
+mod http_wire;
+#[cfg(test)]
+mod keys;
+#[cfg(test)]
+mod leases;
+#[cfg(test)]
+mod lock_exclusive;
+#[cfg(test)]
+mod lock_extend;
+#[cfg(test)]
+mod lock_faults;
+#[cfg(test)]
+mod lock_ground;
+#[cfg(test)]
+mod lock_input;
+#[cfg(test)]
+mod lock_model;
+#[cfg(test)]
+mod lock_multi;
+#[cfg(test)]
+mod lock_server;
+#[cfg(test)]
+mod lock_shared;
+#[cfg(test)]
+mod lock_token;
+#[cfg(test)]
+mod lock_wait;
+#[cfg(test)]
+mod lock_wire;
+#[cfg(test)]
+mod redis_faults;
+#[cfg(test)]
+mod shared;
 #[cfg(test)]
 mod support;

@@ -289,20 +289,6 @@ fn authorization_needs_an_explicit_permission_unless_it_is_in_the_key() {
 }
 
 #[test]
-fn a_request_may_forbid_storing() {
-    let request = RequestFacts {
-        storage: Storage::Forbidden,
-        ..RequestFacts::default()
-    };
-    let response = response(200, &[(CACHE_CONTROL, "max-age=60")]);
-
-    assert_eq!(
-        outcome(request, &response, &Rules::default()),
-        "request-no-store"
-    );
-}
-
-#[test]
 fn cookies_and_nonces_are_let_through_only_when_allowed() {
     let lines = &[
         (CACHE_CONTROL, "max-age=60"),

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::Signal;
 
 /// A listener that falls further behind is told of a gap instead.
-const CAPACITY: usize = 64;
+const CAPACITY: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {

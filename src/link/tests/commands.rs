@@ -98,14 +98,7 @@ async fn no_error_quotes_a_key_or_a_value() {
 
 #[tokio::test]
 async fn what_does_not_fit_the_queue_is_turned_away_at_once() {
-    let server = RedisServer::start();
-    let proxy = FaultProxy::start(server.port());
-    let patient = Settings {
-        command_timeout: Duration::from_secs(60),
-        ..settings()
-    };
-    let link = Link::new(&proxy.client(), patient);
-    read(&link).await.unwrap();
+    let (link, proxy, _server) = connected().await;
     proxy.freeze_replies();
 
     let pressing = join_all((0..QUEUE + 10).map(|_| read(&link)));

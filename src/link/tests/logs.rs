@@ -3,6 +3,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
@@ -46,6 +47,8 @@ impl MakeWriter<'_> for Log {
 
 #[tokio::test]
 async fn an_outage_is_one_warning_and_its_end_one_line() {
+    // With one dispatcher alone, a line that another thread meets first is off for this thread too.
+    let _spare = Dispatch::new(tracing_subscriber::registry());
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)

@@ -71,9 +71,9 @@ fn two_runtimes_share_one_connection() {
 #[test]
 fn a_runtime_that_stands_still_does_not_hold_the_link_for_ever() {
     let server = RedisServer::start();
-    let link = link(&server.client());
+    let link = Link::new(&server.client(), hasty());
     let still = runtime();
-    still.block_on(async { read(&link).await }).unwrap();
+    still.block_on(async { heals(&link).await });
 
     runtime().block_on(async {
         timeout(AMPLE, async {

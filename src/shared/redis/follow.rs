@@ -1,6 +1,7 @@
 //! Listening to the events of the namespace, over one subscription.
 
 use std::{
+    mem,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -8,10 +9,9 @@ use std::{
 use redis::Client;
 use tokio::task::AbortHandle;
 
-use super::names::{self, Event};
+use super::names::Event;
 use crate::{
-    key::Digest,
-    link::{Listener, Settings, Signal, Subscription},
+    link::{Health, Listener, Settings, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -21,8 +21,6 @@ use crate::{
 pub(super) struct Follow {
     subscription: Subscription,
     channel: String,
-    /// What this process calls itself: it has already acted on its own purges.
-    me: Digest,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -33,18 +31,15 @@ impl Follow {
             command_timeout: timeout,
             name: "events",
         };
-        let me = Digest::of(&fastrand::u128(..).to_be_bytes());
         Self {
             subscription: Subscription::new(client, settings),
             channel,
-            me,
             task: Mutex::default(),
         }
     }
 
-    /// The message that tells the others of a purge.
-    pub(super) fn purged(&self, tag: Digest) -> String {
-        names::purged(tag, self.me)
+    pub(super) fn health(&self) -> Health {
+        self.subscription.health()
     }
 
     /// Starts to listen, unless that is already being done.
@@ -54,7 +49,7 @@ impl Follow {
             return;
         }
         let listener = self.subscription.listen(&self.channel);
-        let listening = listen(listener, Arc::downgrade(coherence), self.me);
+        let listening = listen(listener, Arc::downgrade(coherence));
         *task = task::spawn(listening).map(|task| task.abort_handle());
     }
 }
@@ -68,25 +63,38 @@ impl Drop for Follow {
     }
 }
 
-async fn listen(mut listener: Listener, coherence: Weak<Coherence>, me: Digest) {
+async fn listen(mut listener: Listener, coherence: Weak<Coherence>) {
+    let mut channel = Channel::Open;
     loop {
         let signal = listener.next().await;
         let Some(coherence) = coherence.upgrade() else {
             return;
         };
         match signal {
-            Signal::Subscribed => coherence.resumed(),
+            Signal::Subscribed => {
+                channel = Channel::Open;
+                coherence.resumed();
+            }
             Signal::Lost => coherence.interrupted(),
             Signal::Refused(error) => {
-                tracing::warn!(%error, "the events' channel is refused: every hit asks Redis");
+                // The server is asked again and again, and refuses each time.
+                if mem::replace(&mut channel, Channel::Refused) == Channel::Open {
+                    tracing::warn!(%error, "the events' channel is refused: every hit asks Redis");
+                }
                 coherence.interrupted();
             }
             Signal::Message(message) => match Event::parse(&message) {
                 Some(Event::Woken(resource)) => coherence.wake(resource),
-                Some(Event::Purged { by, .. }) if by == me => {}
-                Some(Event::Purged { tag, .. }) => coherence.purged(tag),
+                Some(Event::Purged { tag }) => coherence.purged(tag),
                 None => tracing::debug!("an event makes no sense and is ignored"),
             },
         }
     }
+}
+
+/// What has been told of the channel.
+#[derive(PartialEq)]
+enum Channel {
+    Open,
+    Refused,
 }

@@ -6,7 +6,7 @@
 mod follow;
 mod names;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use redis::Client;
@@ -14,10 +14,11 @@ use tokio::time::Instant;
 
 use self::{follow::Follow, names::Names};
 use super::{
-    Answer, Claim, Claimed, Coherence, Effect, Fill, Filled, Held, Lease, Marker, Outage, Purpose,
-    Release, Tier, safely,
+    Answer, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Marker, Outage,
+    Purpose, Release, Tier,
 };
 use crate::{
+    cache::LinkHealth,
     entry::{
         Entry, Fields,
         codec::{self, Asked, Decoded, Kind, Label},
@@ -35,6 +36,9 @@ static PURGE: Script = Script::new(include_str!("scripts/purge.lua"));
 
 /// Larger values do not go through a script: the server would stand still meanwhile.
 const LARGEST_INLINE: usize = 64 * 1024;
+
+/// Where a value has the token of the lease it was built under.
+const TOKEN: Range<usize> = 5..37;
 
 /// No entry is kept longer.
 const LONGEST_LIFE: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -71,7 +75,14 @@ impl RedisTier {
     pub(crate) fn new(client: &Client, settings: Settings) -> Self {
         let link = |name, command_timeout| {
             let connect_timeout = settings.command_timeout;
-            Link::new(client, link::Settings { connect_timeout, command_timeout, name })
+            Link::new(
+                client,
+                link::Settings {
+                    connect_timeout,
+                    command_timeout,
+                    name,
+                },
+            )
         };
         let names = Names::new(settings.namespace);
         Self {
@@ -84,8 +95,8 @@ impl RedisTier {
         }
     }
 
-    async fn ask(&self, claim: &Claim, reject: Option<&Token>) -> Result<Reply, Error> {
-        let purpose = match claim.purpose {
+    async fn ask(&self, claim: &Claim, purpose: Purpose, reject: &[u8]) -> Result<Reply, Error> {
+        let purpose = match purpose {
             Purpose::Serve => "serve",
             Purpose::ServeAfterWait => "waited",
             Purpose::Look => "look",
@@ -101,7 +112,7 @@ impl RedisTier {
             .arg(millis(self.lease_ttl))
             .arg(claim.place.proof.as_slice())
             .arg(have.map_or("", Token::as_str))
-            .arg(reject.map_or("", Token::as_str))
+            .arg(reject)
             .arg(purpose)
             .arg(LARGEST_INLINE);
         let sent = Instant::now();
@@ -109,7 +120,7 @@ impl RedisTier {
             self.claims.invoke_by(&CLAIM, call, claim.deadline).await?;
         let (value, state): (Vec<u8>, String) = (value, state);
         let (now, lease_left): (String, i64) = (now, lease_left);
-        let marker: String = marker;
+        let marker: Vec<u8> = marker;
         Ok(Reply {
             state,
             sent,
@@ -117,7 +128,11 @@ impl RedisTier {
             left: positive(left),
             value: value.into(),
             lease_left: positive(lease_left),
-            marker: if marker == "h" { Marker::HitForMiss } else { Marker::None },
+            marker: if marker == b"h" {
+                Marker::HitForMiss
+            } else {
+                Marker::None
+            },
         })
     }
 
@@ -127,81 +142,116 @@ impl RedisTier {
             return Ok(Value::None);
         }
         let Some((label, _tags, end)) = Label::read(&reply.value) else {
-            return Ok(Value::Unusable(None));
+            return Ok(Value::Unusable);
         };
-        let asked = Asked { sent: reply.sent, left: reply.left, began: claim.began };
-        let held = claim.have.as_ref().filter(|held| held.token.get() == Some(&label.token));
+        let asked = Asked {
+            sent: reply.sent,
+            left: reply.left,
+            began: claim.began,
+        };
+        let held = claim
+            .have
+            .as_ref()
+            .filter(|held| held.token.get() == Some(&label.token));
         let whole = if let Some(held) = held {
             return Ok(Value::Entry(Arc::new(codec::renew(held, &label, asked))));
         } else if reply.value.len() > end || label.kind == Kind::Variants {
             reply.value.clone()
         } else {
-            let get = redis::cmd("GET").arg(self.names.entry(&claim.place)).clone();
+            let get = redis::cmd("GET")
+                .arg(self.names.entry(&claim.place))
+                .clone();
             let value: Vec<u8> = self.fills.query_by(&get, claim.deadline).await?;
             match Label::read(&value) {
                 Some((read, ..)) if read.token == label.token => value.into(),
                 // It was replaced between the two reads: as if it had never been there.
-                _ => return Ok(Value::Unusable(Some(label.token))),
+                _ => return Ok(Value::Unusable),
             }
         };
         Ok(match codec::decode(&whole, asked) {
-            Some(Decoded::Entry(entry)) => Value::Entry(Arc::new(entry)),
+            Some(Decoded::Entry(entry)) => Value::Entry(entry),
             Some(Decoded::Variants(fields)) => Value::Variants(fields),
-            None => Value::Unusable(Some(label.token)),
+            None => Value::Unusable,
         })
     }
 
     async fn claim_once(&self, claim: &Claim) -> Result<Claimed, Error> {
-        let mut reply = self.ask(claim, None).await?;
-        let mut value = Value::None;
-        if reply.state != "failed" {
-            value = self.value(claim, &reply).await?;
-            if let Value::Unusable(rejected) = &value {
-                tracing::warn!(key = %claim.place.resource, "an entry of the shared tier does not decode: a miss");
-                reply = self.ask(claim, rejected.as_ref()).await?;
-                value = self.value(claim, &reply).await?;
+        let mut reply = self.ask(claim, claim.purpose, &[]).await?;
+        if reply.state == "failed" {
+            if let Some(entry) = codec::decode_response(&reply.value, claim.began) {
+                return Ok(Claimed::Failed(Arc::new(entry)));
             }
+            reply = self.ask(claim, Purpose::Serve, &[]).await?;
         }
-        Ok(self.conclude(claim, reply, value))
+        let mut value = self.value_or_lease(claim, &reply).await?;
+        if matches!(value, Value::Unusable) {
+            tracing::warn!(key = %claim.place.resource, "an entry of the shared tier is no use: a miss");
+            let reject = reply.value.get(TOKEN).unwrap_or_default().to_vec();
+            reply = self.ask(claim, claim.purpose, &reject).await?;
+            value = self.value_or_lease(claim, &reply).await?;
+        }
+        Ok(Self::conclude(claim, &reply, value))
     }
 
-    fn conclude(&self, claim: &Claim, reply: Reply, value: Value) -> Claimed {
+    /// The value of a reply. A lease is worth more than the stale entry that comes with it.
+    async fn value_or_lease(&self, claim: &Claim, reply: &Reply) -> Result<Value, Error> {
+        match self.value(claim, reply).await {
+            Err(_) if reply.state == "leased" => Ok(Value::None),
+            value => value,
+        }
+    }
+
+    fn conclude(claim: &Claim, reply: &Reply, value: Value) -> Claimed {
         let marker = reply.marker;
         let (stale, fields) = match value {
             Value::Entry(entry) => (Some(entry), None),
             Value::Variants(fields) => (None, Some(fields)),
-            Value::None | Value::Unusable(_) => (None, None),
+            Value::None | Value::Unusable => (None, None),
         };
         match (reply.state.as_str(), stale, fields) {
             ("fresh", Some(entry), _) => Claimed::Fresh(entry),
             ("fresh", _, Some(fields)) => Claimed::Varies(fields),
-            ("failed", ..) => match codec::decode_response(&reply.value, claim.began) {
-                Some(entry) => Claimed::Failed(Arc::new(entry)),
-                None => Claimed::Absent,
-            },
             ("leased", stale, _) => {
                 let lease = Lease {
                     place: claim.place,
                     slot: claim.slot,
                     token: claim.token.clone(),
                     began: reply.server_time,
-                    valid_until: reply.sent + safely(self.lease_ttl),
                 };
-                Claimed::Leased { lease, stale, marker }
+                Claimed::Leased {
+                    lease,
+                    stale,
+                    marker,
+                }
             }
-            ("busy", stale, _) => Claimed::Busy { left: reply.lease_left, stale, marker },
+            ("busy", stale, _) => Claimed::Busy {
+                left: reply.lease_left,
+                stale,
+                marker,
+            },
+            ("unwritable", stale, _) => Claimed::Unwritable { stale },
             _ => Claimed::Absent,
         }
     }
 
     async fn fill_once(&self, fill: Fill<'_>) -> Result<Filled, Error> {
-        let Fill { lease, place, entry } = fill;
+        let Fill {
+            lease,
+            place,
+            entry,
+        } = fill;
         let window = entry.lifetime.stale_window();
-        let life = entry.lifetime.end().saturating_duration_since(Instant::now());
+        let life = entry
+            .lifetime
+            .end()
+            .saturating_duration_since(Instant::now());
         let life = life.min(LONGEST_LIFE);
         if life < Duration::from_millis(1) {
             // A script that sets no time to live would delete the key.
-            return self.give_back(lease, "", Duration::ZERO, Duration::ZERO).await.map(|_| Filled::Refused);
+            return self
+                .give_back(lease, "", Duration::ZERO, Duration::ZERO)
+                .await
+                .map(|_| Filled::FencedOff);
         }
         entry.set_token(lease.token.clone());
         let mut label = Label {
@@ -250,7 +300,7 @@ impl RedisTier {
         &self,
         lease: &Lease,
         marker: impl redis::ToRedisArgs,
-        marked: Duration,
+        period: Duration,
         tombstone: Duration,
     ) -> Result<Held, Error> {
         let call = Call::new()
@@ -259,7 +309,7 @@ impl RedisTier {
             .key(self.names.tombstone(&lease.place, &lease.token))
             .arg(lease.token.as_str())
             .arg(marker)
-            .arg(millis(marked))
+            .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
             .arg(names::woken(lease.place.resource));
@@ -292,7 +342,8 @@ impl Tier for RedisTier {
                 Release::Undo => self.give_back(lease, "", none, TOMBSTONE).await,
                 Release::HitForMiss(period) => self.give_back(lease, "h", period, none).await,
                 Release::Failed(period, entry) => {
-                    self.give_back(lease, failure_marker(entry), period, none).await
+                    self.give_back(lease, failure_marker(entry), period, none)
+                        .await
                 }
             };
             Ok(given_back?)
@@ -305,7 +356,7 @@ impl Tier for RedisTier {
             .arg(tag.to_string())
             .arg(REMEMBERED_TAGS)
             .arg(self.names.channel())
-            .arg(self.follow.purged(tag));
+            .arg(names::purged(tag));
         Box::pin(async move {
             let _one: i64 = self.leases.invoke(&PURGE, call).await?;
             Ok(())
@@ -314,6 +365,16 @@ impl Tier for RedisTier {
 
     fn follow(&self, coherence: &Arc<Coherence>) {
         self.follow.start(coherence);
+    }
+
+    fn health(&self) -> Vec<LinkHealth> {
+        let links = [&self.claims, &self.fills, &self.leases].map(Link::health);
+        let events = self.follow.health();
+        links
+            .into_iter()
+            .chain([events])
+            .map(LinkHealth::from)
+            .collect()
     }
 
     fn lease_ttl(&self) -> Duration {
@@ -337,14 +398,41 @@ enum Value {
     Entry(Arc<Entry>),
     Variants(Fields),
     /// Not what this version writes: reject it, and ask again.
-    Unusable(Option<Token>),
+    Unusable,
 }
 
 impl From<Error> for Outage {
     fn from(error: Error) -> Self {
-        let effect = if error.outcome_unknown() { Effect::Unknown } else { Effect::None };
-        Self { effect, source: error.into() }
+        let effect = if error.outcome_unknown() {
+            Effect::Unknown
+        } else {
+            Effect::None
+        };
+        let fault = match error.kind() {
+            link::Kind::Garbled => Fault::Refused,
+            link::Kind::Refused if !is_out_of_service(error.code()) => Fault::Refused,
+            _ => Fault::Unreachable,
+        };
+        Self {
+            effect,
+            fault,
+            source: error.into(),
+        }
     }
+}
+
+/// Whether a server that refuses a command with `code` refuses all of them for a while.
+fn is_out_of_service(code: Option<&str>) -> bool {
+    const CODES: [&str; 7] = [
+        "LOADING",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "READONLY",
+        "NOAUTH",
+        "BUSY",
+        "TRYAGAIN",
+    ];
+    code.is_some_and(|code| CODES.contains(&code))
 }
 
 /// What waiters elsewhere are told of a failure: the response, or only its status if it is large.
@@ -370,3 +458,6 @@ fn millis(duration: Duration) -> u64 {
 fn positive(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

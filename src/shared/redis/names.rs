@@ -20,7 +20,9 @@ impl Names {
 
     fn name(&self, place: &Place, kind: &str) -> String {
         let Self { namespace } = self;
-        let Place { resource, variant, .. } = place;
+        let Place {
+            resource, variant, ..
+        } = place;
         match variant {
             Some(variant) => format!("{namespace}:{{{resource}}}:{kind}:{variant}"),
             None => format!("{namespace}:{{{resource}}}:{kind}"),
@@ -33,14 +35,20 @@ impl Names {
 
     /// The entry of the resource that a variant belongs to.
     pub(super) fn resource(&self, place: &Place) -> String {
-        self.entry(&Place { variant: None, ..*place })
+        self.entry(&Place {
+            variant: None,
+            ..*place
+        })
     }
 
     pub(super) fn lease(&self, place: &Place, slot: Slot) -> String {
-        self.name(place, match slot {
-            Slot::Build => "l",
-            Slot::Extra => "l1",
-        })
+        self.name(
+            place,
+            match slot {
+                Slot::Build => "l",
+                Slot::Extra => "l1",
+            },
+        )
     }
 
     pub(super) fn marker(&self, place: &Place) -> String {
@@ -48,7 +56,10 @@ impl Names {
     }
 
     pub(super) fn tombstone(&self, place: &Place, token: &Token) -> String {
-        let resource = Place { variant: None, ..*place };
+        let resource = Place {
+            variant: None,
+            ..*place
+        };
         self.name(&resource, &format!("x:{}", token.as_str()))
     }
 
@@ -69,15 +80,15 @@ pub(super) enum Event {
     /// Something happened to a resource.
     Woken(Digest),
     /// A process purged a tag.
-    Purged { tag: Digest, by: Digest },
+    Purged { tag: Digest },
 }
 
 pub(super) fn woken(resource: Digest) -> String {
     format!("w{resource}")
 }
 
-pub(super) fn purged(tag: Digest, by: Digest) -> String {
-    format!("p{tag}{by}")
+pub(super) fn purged(tag: Digest) -> String {
+    format!("p{tag}")
 }
 
 impl Event {
@@ -85,11 +96,7 @@ impl Event {
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         match message.split_first()? {
             (b'w', resource) => Digest::parse(resource).map(Self::Woken),
-            (b'p', both) => {
-                let (tag, by) = both.split_at_checked(32)?;
-                let (tag, by) = (Digest::parse(tag)?, Digest::parse(by)?);
-                Some(Self::Purged { tag, by })
-            }
+            (b'p', tag) => Digest::parse(tag).map(|tag| Self::Purged { tag }),
             _ => None,
         }
     }
@@ -105,8 +112,8 @@ mod tests {
 
         assert_eq!(Event::parse(woken(one).as_bytes()), Some(Event::Woken(one)));
         assert_eq!(
-            Event::parse(purged(one, other).as_bytes()),
-            Some(Event::Purged { tag: one, by: other })
+            Event::parse(purged(other).as_bytes()),
+            Some(Event::Purged { tag: other })
         );
     }
 

@@ -8,7 +8,13 @@
     reason = "each test crate uses its own part of the scaffolding"
 )]
 
+pub mod client;
+#[cfg(feature = "redis")]
+pub mod log;
+pub mod origin;
 #[cfg(feature = "redis")]
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "redis")]
+pub mod worker;

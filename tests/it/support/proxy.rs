@@ -35,6 +35,8 @@ enum Ambush {
     Lose,
     /// Only so many of them pass before the connection is cut.
     CutAfter(usize),
+    /// Something that is not the protocol comes in their place.
+    Garble,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +163,11 @@ impl FaultProxy {
     /// Cuts the connection after `bytes` bytes of the next reply.
     pub fn cut_in_next_reply(&self, bytes: usize) {
         self.ask(|done| Order::Ambush(Direction::Reply, Ambush::CutAfter(bytes), done));
+    }
+
+    /// The client gets something that is not the protocol in place of the next reply.
+    pub fn garble_next_reply(&self) {
+        self.ask(|done| Order::Ambush(Direction::Reply, Ambush::Garble, done));
     }
 
     /// Ends every fault. Connections that were cut stay cut.
@@ -364,17 +371,17 @@ impl Pump {
                 thaw(&mut self.faults, self.direction).await;
             }
             let piece = &buffer[..length];
-            match self.ambushes.spring(self.direction) {
-                None => {
-                    if to.write_all(piece).await.is_err() {
-                        return;
-                    }
-                }
+            let sent = match self.ambushes.spring(self.direction) {
+                None => to.write_all(piece).await,
+                Some(Ambush::Garble) => to.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await,
                 Some(Ambush::Lose) => return,
                 Some(Ambush::CutAfter(bytes)) => {
                     drop(to.write_all(&piece[..bytes.min(length)]).await);
                     return;
                 }
+            };
+            if sent.is_err() {
+                return;
             }
         }
     }

@@ -3,23 +3,31 @@
 -- ARGV: token, when the build began (us), value, its life (ms), what the resource varies by or '',
 --       channel, message, tags ...
 -- Reply: stored, fenced, or refused (there was no room)
+local began = tonumber(ARGV[2])
 local head = redis.pcall('GETRANGE', KEYS[1], 0, 52)
 local newer = false
 if type(head) == 'string' and head:sub(1, 4) == 'TSE1' then
   if head:sub(6, 37) == ARGV[1] then
     return 'stored'
   end
-  newer = tonumber(head:sub(38, 53)) > tonumber(ARGV[2])
+  -- What claims to come from the future is garbage.
+  local time = redis.call('TIME')
+  local stored = tonumber(head:sub(38, 53):match('^%d+$') or 0)
+  newer = stored > began and stored <= time[1] * 1000000 + time[2]
 end
 if redis.pcall('GET', KEYS[2]) ~= ARGV[1] then
   return 'fenced'
 end
 
-local floor = redis.call('ZSCORE', KEYS[4], '!')
-local fenced = newer or not floor or tonumber(floor) >= tonumber(ARGV[2])
+local function score(tag)
+  local found = redis.pcall('ZSCORE', KEYS[4], tag)
+  return type(found) == 'string' and tonumber(found)
+end
+local floor = score('!')
+local fenced = newer or not floor or floor >= began
 for at = 8, #ARGV do
-  local score = redis.call('ZSCORE', KEYS[4], ARGV[at])
-  fenced = fenced or (score and tonumber(score) >= tonumber(ARGV[2]))
+  local purged = score(ARGV[at])
+  fenced = fenced or (purged and purged >= began)
 end
 
 local stored = false

@@ -2,7 +2,11 @@
 -- KEYS: tags. ARGV: tag, how many tags to remember, channel, message
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
-if not redis.call('ZSCORE', KEYS[1], '!') then
+local floor = redis.pcall('ZSCORE', KEYS[1], '!')
+if type(floor) ~= 'string' then
+  if floor then
+    redis.call('DEL', KEYS[1])
+  end
   redis.call('ZADD', KEYS[1], now, '!')
 end
 redis.call('ZADD', KEYS[1], 'GT', now, ARGV[1])

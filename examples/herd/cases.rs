@@ -1,0 +1,82 @@
+//! The cases: what the expensive handler does, and how the layer before it is set up.
+
+use std::{panic::panic_any, time::Duration};
+
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use clap::ValueEnum;
+use http::{StatusCode, header};
+use tokio::time::sleep;
+use tower_stampede::{BufferLayer, Cache};
+
+const SMALL: usize = 1024;
+/// The layer's limit in the case of a large body, and the body beyond it.
+const LARGEST_STORED: usize = 64 * 1024;
+const LARGE: usize = 256 * 1024;
+
+/// A lifetime that a herd outlives and that is soon over.
+pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Case {
+    /// Nothing is stored yet.
+    Cold,
+    /// What was stored has just expired.
+    Expired,
+    /// The handler answers 500.
+    Failing,
+    /// The handler panics.
+    Panicking,
+    /// The response says `no-store`; then a second wave.
+    Uncacheable,
+    /// The first client leaves after 20 ms.
+    Disconnect,
+    /// The build takes twice the time that the layer lets a request wait.
+    Slow,
+    /// The body is larger than the layer stores.
+    Large,
+}
+
+impl Case {
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value()
+            .map(|value| value.get_name().to_owned())
+            .unwrap_or_default()
+    }
+
+    /// One line for a person.
+    pub(crate) fn story(self) -> String {
+        self.to_possible_value()
+            .and_then(|value| value.get_help().map(ToString::to_string))
+            .unwrap_or_default()
+    }
+
+    /// The layer under test: its defaults, but for what the case needs.
+    pub(crate) fn layer(self, cache: Cache, build_time: Duration) -> BufferLayer {
+        let layer = BufferLayer::new(cache).ttl(Duration::from_secs(60));
+        match self {
+            Self::Expired => layer.ttl(SHORT_LIFE),
+            Self::Slow => layer.wait_timeout(build_time / 2),
+            Self::Large => layer.max_body(LARGEST_STORED),
+            _ => layer,
+        }
+    }
+
+    /// The expensive handler.
+    pub(crate) async fn build(self, build_time: Duration) -> Response {
+        sleep(build_time).await;
+        match self {
+            Self::Failing => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            Self::Panicking => panic_any("this handler always panics"),
+            Self::Uncacheable => {
+                ([(header::CACHE_CONTROL, "no-store")], report(SMALL)).into_response()
+            }
+            Self::Large => report(LARGE).into_response(),
+            _ => report(SMALL).into_response(),
+        }
+    }
+}
+
+fn report(length: usize) -> Bytes {
+    vec![b'.'; length].into()
+}

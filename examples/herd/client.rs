@@ -1,0 +1,157 @@
+//! The herd: one connection for each request, all open before the first request is sent, so that
+//! what is timed is the answer and not the handshake.
+
+use std::{net::SocketAddr, pin::pin, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::{Either, select};
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::TcpStream,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::Failed;
+
+/// Nobody waits longer for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How one request ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shot {
+    /// From sending the request to the last byte of its answer.
+    pub(crate) latency: Duration,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Answered(u16),
+    Failed,
+}
+
+/// How a herd comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pattern {
+    /// All at once.
+    Together,
+    /// One is there first, and hangs up after a while.
+    FirstLeaves {
+        others_after: Duration,
+        leaves_after: Duration,
+    },
+}
+
+/// A connection that has sent nothing yet.
+struct Line {
+    sender: SendRequest<Empty<Bytes>>,
+    connection: Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+}
+
+/// Sends `requests` requests for `path`, in turn to each of `workers`. What a client that leaves
+/// early would have got is in no shot.
+pub(crate) async fn stampede(
+    workers: &[SocketAddr],
+    path: &'static str,
+    requests: usize,
+    pattern: Pattern,
+) -> Result<Vec<Shot>, Failed> {
+    let mut lines = Vec::with_capacity(requests);
+    for &address in workers.iter().cycle().take(requests) {
+        lines.push(Line::open(address).await?);
+    }
+    let mut lines = lines.into_iter();
+    let mut herd = JoinSet::new();
+    if let (
+        Pattern::FirstLeaves {
+            others_after,
+            leaves_after,
+        },
+        Some(first),
+    ) = (pattern, lines.next())
+    {
+        herd.spawn(async move {
+            drop(timeout(leaves_after, first.ask(path)).await);
+            None
+        });
+        sleep(others_after).await;
+    }
+    for line in lines {
+        herd.spawn(async move { Some(line.ask(path).await) });
+    }
+    // The lines come back with the shots: no connection closes before the last answer is there.
+    let shots = herd.join_all().await.into_iter().flatten();
+    Ok(shots.map(|(shot, _line)| shot).collect())
+}
+
+/// One answer, read whole.
+pub(crate) async fn fetch(address: SocketAddr, path: &'static str) -> Result<Bytes, Failed> {
+    let Line {
+        mut sender,
+        connection,
+    } = Line::open(address).await?;
+    let answer = async {
+        let answer = sender.send_request(request(path)).await?;
+        Ok(answer.into_body().collect().await?.to_bytes())
+    };
+    match select(pin!(answer), pin!(connection)).await {
+        Either::Left((body, _)) => body,
+        Either::Right((_, answer)) => answer.await,
+    }
+}
+
+impl Line {
+    async fn open(address: SocketAddr) -> Result<Self, Failed> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        Ok(Self { sender, connection })
+    }
+
+    /// Asks once. The connection is driven by the same task, which is cheaper than one of its own.
+    async fn ask(self, path: &'static str) -> (Shot, impl Send) {
+        let Self {
+            mut sender,
+            mut connection,
+        } = self;
+        let sent = Instant::now();
+        let answer = {
+            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
+            match select(answer, &mut connection).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right((_, answer)) => answer.await,
+            }
+        };
+        let latency = sent.elapsed();
+        let end = match answer {
+            Ok(Ok(status)) => End::Answered(status),
+            Ok(Err(_)) | Err(_) => End::Failed,
+        };
+        (Shot { latency, end }, (sender, connection))
+    }
+}
+
+async fn read(
+    sender: &mut SendRequest<Empty<Bytes>>,
+    request: Request<Empty<Bytes>>,
+) -> hyper::Result<u16> {
+    let answer = sender.send_request(request).await?;
+    let status = answer.status().as_u16();
+    let mut body = answer.into_body();
+    while let Some(frame) = body.frame().await {
+        frame?;
+    }
+    Ok(status)
+}
+
+/// All workers are the same site, whatever their addresses.
+fn request(path: &'static str) -> Request<Empty<Bytes>> {
+    Request::get(path)
+        .header(header::HOST, "shop.example")
+        .body(Empty::new())
+        .expect("the request is well-formed")
+}

@@ -1,0 +1,109 @@
+//! A herd on an expensive handler, without and with the layer: `cargo run --release --example herd`.
+//!
+//! Starts workers as processes of their own, each an axum server on a loopback port, opens one
+//! connection for each request, and sends all requests at once. The handler only waits (`--build-ms`),
+//! so that what is counted, builds, is what would have been work.
+//!
+//! One worker needs no server at all. More of them share a Redis: the one that `--redis` names, or a
+//! `redis-server` that is started for the occasion. When this program ends, in whatever way, so do
+//! the others.
+
+mod cases;
+mod client;
+mod fleet;
+#[path = "../parts/mod.rs"]
+mod parts;
+mod report;
+mod run;
+mod worker;
+
+use std::error::Error;
+
+use clap::{Parser, Subcommand, ValueEnum as _};
+use parts::redis_server;
+use report::Format;
+use worker::WorkerOptions;
+
+use crate::cases::Case;
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// Sends a herd of requests at an expensive handler, without and with the layer.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Command {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+struct Options {
+    /// Worker processes.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: u16,
+    /// Requests, each on a connection of its own.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    requests: u32,
+    /// How long the handler takes, in milliseconds.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    build_ms: u64,
+    /// The Redis that the workers share. Without it, several workers get a server of their own.
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// Which case; may be repeated. Default: all.
+    #[arg(long = "case")]
+    cases: Vec<Case>,
+    /// Print JSON, one object on a line for each case.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What this program is when it starts itself.
+#[derive(Debug, Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Worker(WorkerOptions),
+    #[command(hide = true, name = redis_server::KEEPER)]
+    RedisKeeper,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Failed> {
+    let Command { options, role } = Command::parse();
+    match role {
+        Some(Role::Worker(options)) => worker::run(options).await,
+        Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
+        None => herd(options).await,
+    }
+}
+
+async fn herd(mut options: Options) -> Result<(), Failed> {
+    // Children inherit it: each end of a connection is an open file. What is not to be had is told
+    // by the connection that fails.
+    drop(rlimit::increase_nofile_limit(u64::MAX));
+    let _server = match (&options.redis, options.workers) {
+        (Some(_), _) | (None, 1) => None,
+        (None, _) => {
+            let server = redis_server::RedisServer::start().await?;
+            options.redis = Some(server.url());
+            Some(server)
+        }
+    };
+    if options.cases.is_empty() {
+        options.cases = Case::value_variants().to_vec();
+    }
+    let format = if options.json {
+        Format::Json
+    } else {
+        Format::Table
+    };
+    format.begin(&options);
+    for &case in &options.cases {
+        for outcome in run::case(case, &options).await? {
+            format.print(&outcome)?;
+        }
+    }
+    Ok(())
+}

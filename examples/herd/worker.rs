@@ -1,0 +1,133 @@
+//! One worker: a real axum server on a random loopback port, with one expensive route twice,
+//! without and with the layer.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    Json, Router, extract::State, response::Response, routing::get, serve::ListenerExt as _,
+};
+use clap::Args;
+use tokio::net::TcpListener;
+use tower_stampede::Cache;
+
+use crate::{Failed, cases::Case, parts::offspring};
+
+pub(crate) const UNPROTECTED: &str = "/unprotected";
+pub(crate) const PROTECTED: &str = "/protected";
+/// Where a worker says when it built, and forgets it.
+pub(crate) const BUILDS: &str = "/builds";
+
+/// When a build began and ended, in microseconds of the machine's clock.
+pub(crate) type Build = (u64, u64);
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WorkerOptions {
+    #[arg(long)]
+    pub(crate) case: Case,
+    #[arg(long)]
+    pub(crate) build_ms: u64,
+    #[arg(long)]
+    pub(crate) namespace: String,
+    #[arg(long)]
+    pub(crate) redis: Option<String>,
+}
+
+/// Serves until the parent ends.
+pub(crate) async fn run(options: WorkerOptions) -> Result<(), Failed> {
+    quiet_panics(options.case);
+    let cache = cache(&options)?;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    announce(&listener)?;
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+    tokio::select! {
+        served = axum::serve(listener, app(&options, cache)) => served?,
+        () = offspring::orphaned() => {}
+    }
+    Ok(())
+}
+
+fn cache(options: &WorkerOptions) -> Result<Cache, Failed> {
+    let builder = Cache::builder().namespace(options.namespace.clone());
+    let builder = match &options.redis {
+        Some(url) => builder.redis(url.clone()),
+        None => builder,
+    };
+    Ok(builder.build()?)
+}
+
+fn app(options: &WorkerOptions, cache: Cache) -> Router {
+    let build_time = Duration::from_millis(options.build_ms);
+    let layer = options.case.layer(cache, build_time);
+    let site = Site {
+        case: options.case,
+        build_time,
+        builds: Arc::default(),
+    };
+    Router::new()
+        .route(PROTECTED, get(report).layer(layer))
+        .route(UNPROTECTED, get(report))
+        .route(BUILDS, get(take_builds))
+        .with_state(site)
+}
+
+#[derive(Clone, Debug)]
+struct Site {
+    case: Case,
+    build_time: Duration,
+    builds: Arc<Mutex<Vec<Build>>>,
+}
+
+async fn report(State(site): State<Site>) -> Response {
+    let _build = Building {
+        began: now(),
+        builds: &site.builds,
+    };
+    site.case.build(site.build_time).await
+}
+
+async fn take_builds(State(site): State<Site>) -> Json<Vec<Build>> {
+    let builds = std::mem::take(&mut *site.builds.lock().unwrap_or_else(PoisonError::into_inner));
+    Json(builds)
+}
+
+/// Notes a build when it ends, in whatever way.
+struct Building<'a> {
+    began: u64,
+    builds: &'a Mutex<Vec<Build>>,
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
+        builds.push((self.began, now()));
+    }
+}
+
+/// All workers are on one machine: they share this clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "builds of several processes are compared"
+)]
+fn now() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A thousand intended panics say nothing.
+fn quiet_panics(case: Case) {
+    if case == Case::Panicking {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the parent reads it")]
+fn announce(listener: &TcpListener) -> io::Result<()> {
+    println!("{}", listener.local_addr()?);
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! Locks on Redis: thin calls of scripts, and the subscription that wakes the waiters.
+//!
+//! | key | holds |
+//! |---|---|
+//! | the lock's own | the value of the exclusive lock, with the lock's time to live |
+//! | `…:~x:<attempt>` | the tombstone of an attempt that was withdrawn |
+//! | `…:~f` | the last fencing number |
+//! | `…:~a:<name>` | an addition to the time to live that was made |
+//! | `…:~rw`, `…:~rn`, `…:~rq` | the read/write lock: members, notes on them, writers that wait |
+//!
+//! All of a lock's keys lie in one Cluster slot. The channels are `…:~c` and, of the read/write lock,
+//! `…:~rc`.
+
+mod calls;
+mod replies;
+pub(crate) mod scripts;
+mod watch;
+
+use std::time::Duration;
+
+use redis::{Client, FromRedisValue};
+
+use self::{calls::channel, watch::RedisWatch};
+use super::{
+    backend::{
+        BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released,
+        Remaining, Removed, Terms, Watch,
+    },
+    error::{Error, ErrorKind},
+};
+use crate::link::{Call, Link, Script, Settings, Subscription};
+
+/// The backend of [`LockManager::redis`](super::LockManager::redis).
+///
+/// One connection for commands, opened by the first one, and one for all waits, opened by the
+/// first wait. A connection that is lost or stalled is replaced in the background; meanwhile
+/// operations fail at once.
+#[derive(Clone, Debug)]
+pub struct RedisLock {
+    link: Link,
+    subscription: Subscription,
+    topology: Topology,
+}
+
+/// What kind of server is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Topology {
+    /// One server, with or without replicas: any keys can be locked together.
+    #[default]
+    Standalone,
+    /// A Cluster: only keys in one slot can be locked together; others are refused before they are
+    /// sent.
+    Cluster,
+}
+
+impl RedisLock {
+    /// A backend on the Redis that `client` connects to, with 250 ms for connecting and for each
+    /// command.
+    pub fn new(client: Client) -> Self {
+        let timeout = Duration::from_millis(250);
+        Self::with_timeouts(client, timeout, timeout)
+    }
+
+    /// As [`new`](Self::new), with timeouts of your own.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the client is a handle that is given away"
+    )]
+    pub fn with_timeouts(
+        client: Client,
+        connect_timeout: Duration,
+        command_timeout: Duration,
+    ) -> Self {
+        let settings = |name| Settings {
+            connect_timeout,
+            command_timeout,
+            name,
+        };
+        Self {
+            link: Link::new(&client, settings("locks")),
+            subscription: Subscription::new(&client, settings("lock releases")),
+            topology: Topology::default(),
+        }
+    }
+
+    /// Says what kind of server it is.
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.topology = topology;
+        self
+    }
+
+    async fn invoke<T: FromRedisValue>(
+        &self,
+        script: &'static Script,
+        call: Call,
+    ) -> Result<T, Error> {
+        Ok(self.link.invoke(script, call).await?)
+    }
+
+    fn check_slots(&self, keys: &[Key]) -> Result<(), Error> {
+        let mut slots = keys.iter().map(Key::slot);
+        let first = slots.next();
+        if self.topology == Topology::Cluster && slots.any(|slot| Some(slot) != first) {
+            return Err(Error::new(ErrorKind::CrossSlot));
+        }
+        Ok(())
+    }
+}
+
+impl Lock for RedisLock {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a Claim,
+        terms: &'a Terms,
+    ) -> BoxFuture<'a, Result<Grant, Error>> {
+        Box::pin(async move {
+            self.check_slots(claim.keys())?;
+            let (script, call) = calls::acquire(claim, terms);
+            replies::grant(&self.invoke::<Vec<_>>(script, call).await?)
+        })
+    }
+
+    fn release<'a>(&'a self, holder: &'a Holding) -> BoxFuture<'a, Result<Released, Error>> {
+        Box::pin(async move {
+            self.check_slots(holder.keys())?;
+            let (script, call) = calls::release(holder);
+            replies::released(self.invoke(script, call).await?)
+        })
+    }
+
+    fn extend<'a>(
+        &'a self,
+        holder: &'a Holding,
+        change: &'a Extension,
+    ) -> BoxFuture<'a, Result<Option<Remaining>, Error>> {
+        Box::pin(async move {
+            self.check_slots(holder.keys())?;
+            let (script, call) = calls::extend(holder, change);
+            Ok(replies::remaining(self.invoke(script, call).await?))
+        })
+    }
+
+    fn holders<'a>(
+        &'a self,
+        key: &'a Key,
+        family: Family,
+    ) -> BoxFuture<'a, Result<Vec<Holder>, Error>> {
+        Box::pin(async move {
+            let (script, call) = calls::holders(key, family);
+            replies::holders(&self.invoke::<Vec<_>>(script, call).await?, family)
+        })
+    }
+
+    fn force_release<'a>(
+        &'a self,
+        key: &'a Key,
+        family: Family,
+    ) -> BoxFuture<'a, Result<Removed, Error>> {
+        Box::pin(async move {
+            let (script, call) = calls::force_release(key, family);
+            let removed: u64 = self.invoke(script, call).await?;
+            Ok(if removed > 0 {
+                Removed::Some
+            } else {
+                Removed::Nothing
+            })
+        })
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a Claim) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.check_slots(claim.keys())?;
+            let (script, call) = calls::withdraw(claim);
+            self.invoke(script, call).await
+        })
+    }
+
+    fn watch(&self, key: &Key, family: Family) -> Box<dyn Watch> {
+        let listener = self.subscription.listen(&channel(key, family));
+        Box::new(RedisWatch::new(listener))
+    }
+
+    fn connect(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(self.link.query(&redis::cmd("PING")).await?) })
+    }
+}
