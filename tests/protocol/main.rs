@@ -62,10 +62,6 @@
 //! claim that runs after all is over: it takes a lease that only its time to live ends.
 
 #![cfg(test)]
-#![expect(
-    clippy::indexing_slicing,
-    reason = "the model's tables are small and of fixed size"
-)]
 
 mod canon;
 mod check;

@@ -11,9 +11,9 @@ use crate::{
     state::{Age, Fault},
 };
 
-/// Asserts that the scenario breaks without the rule, in this way, and only then.
+/// Asserts that the scenario breaks without the rule, in this way.
 fn breaks(rule: Rule, scenario: Scenario, invariant: &str) {
-    let explored = scenario.clone().without(rule).explore();
+    let explored = scenario.without(rule).explore();
     let Some(counterexample) = explored.counterexample else {
         panic!(
             "{rule:?} is good for nothing: {} states hold without it",
