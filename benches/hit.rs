@@ -5,6 +5,13 @@
 //! whatever else the machine does touches both: make a request with the fields that a browser
 //! sends, call, await, read the body to its end.
 #![expect(clippy::print_stdout, reason = "the report is what it is for")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::redundant_clone,
+    clippy::similar_names,
+    reason = "a bench fails loudly"
+)]
 
 mod parts;
 

@@ -24,7 +24,7 @@ use http::{
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::{
     client::legacy::{self, Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioIo},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
     server::conn::auto,
     service::TowerToHyperService,
 };
@@ -47,6 +47,9 @@ struct Options {
     #[arg(long, value_delimiter = ',')]
     languages: Vec<String>,
 }
+
+/// Shorter than servers keep an idle connection (5 s in Node), so that none closes under a request.
+const IDLE: Duration = Duration::from_secs(2);
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Proxy = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
@@ -143,7 +146,10 @@ impl Origin {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         Ok(Self {
-            client: Client::builder(TokioExecutor::new()).build(connector),
+            client: Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .build(connector),
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority,
         })

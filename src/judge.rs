@@ -77,10 +77,6 @@ impl Alone {
 }
 
 impl Judged {
-    pub(crate) fn is_stored(&self) -> bool {
-        matches!(self.fate, Fate::Stored(_))
-    }
-
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))

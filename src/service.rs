@@ -155,6 +155,7 @@ impl<S> BufferService<S> {
         };
         let stale = match self.use_found((found, now), wanted, facts.demand) {
             Local::Answer(response) => return ResponseFuture::ready(response),
+            Local::Stale(_, entry) if self.is_building(&parts, key, primary) => Some(entry),
             Local::Stale(response, entry) => {
                 let exchange = self.exchange((parts, body), (key, primary), facts, Some(entry));
                 exchange.refresh();
@@ -168,11 +169,7 @@ impl<S> BufferService<S> {
         {
             return ResponseFuture::ready(answer::only_if_cached());
         }
-        if Building::contains(
-            &parts.extensions,
-            &self.cache,
-            key.get(..primary).unwrap_or_default(),
-        ) {
+        if self.is_building(&parts, key, primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
         if self.policy.passes(&parts) {
@@ -189,6 +186,13 @@ impl<S> BufferService<S> {
         }
         let exchange = self.exchange((parts, body), (key, primary), facts, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
+    }
+
+    /// Whether this request is part of a build of its own resource: a stale entry is no answer then,
+    /// and there is nothing to wait for.
+    fn is_building(&self, parts: &Parts, key: &[u8], primary: usize) -> bool {
+        let resource = key.get(..primary).unwrap_or_default();
+        Building::contains(&parts.extensions, &self.cache, resource)
     }
 
     fn exchange<ReqBody>(

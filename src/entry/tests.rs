@@ -1,1 +1,125 @@
+use tokio::time::advance;
 
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn entry(lifetime: Lifetime, headers: HeaderMap, body: &'static str) -> Entry {
+    let head = Head {
+        status: StatusCode::OK,
+        headers,
+        variant: None,
+        age: 5,
+    };
+    let origin = Origin {
+        lifetime,
+        tags: Box::from([Digest::of(b"tag")]),
+        began: Moment::default(),
+    };
+    Entry::new(head, Bytes::from(body), None, origin)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_is_fresh_then_stale_then_worth_nothing() {
+    let now = Instant::now();
+    let entry = entry(
+        Lifetime::starting(now, MINUTE, MINUTE, 2 * MINUTE),
+        HeaderMap::new(),
+        "",
+    );
+
+    let worth = [0, 59, 60, 119, 120, 179, 180]
+        .map(|second| entry.worth(now + Duration::from_secs(second)));
+
+    let expected = [
+        Worth::Fresh,
+        Worth::Fresh,
+        Worth::StaleWhileRevalidate,
+        Worth::StaleWhileRevalidate,
+        Worth::StaleIfError,
+        Worth::StaleIfError,
+        Worth::Nothing,
+    ];
+    assert_eq!(worth, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn age_counts_from_the_age_at_reception_and_the_lifetime_runs_out() {
+    let now = Instant::now();
+    let entry = entry(
+        Lifetime::starting(now, MINUTE, MINUTE, MINUTE),
+        HeaderMap::new(),
+        "",
+    );
+
+    advance(Duration::from_secs(70)).await;
+
+    assert_eq!(entry.age(Instant::now()), 75);
+    assert_eq!(entry.ttl(Instant::now()), -10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_lifetime_overflows() {
+    let lifetime = Lifetime::starting(Instant::now(), Duration::MAX, Duration::MAX, Duration::MAX);
+
+    assert!(lifetime.end() > lifetime.received);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purge_of_its_tag_makes_an_entry_invalid_for_good() {
+    let purges = Purges::new(10);
+    let entry = entry(
+        Lifetime::starting(Instant::now(), MINUTE, MINUTE, MINUTE),
+        HeaderMap::new(),
+        "",
+    );
+    assert!(entry.is_valid(&purges));
+
+    purges.purge(Digest::of(b"another tag"));
+    assert!(entry.is_valid(&purges));
+    purges.purge(Digest::of(b"tag"));
+    purges.purge(Digest::of(b"another tag"));
+
+    assert!(!entry.is_valid(&purges));
+    assert!(
+        entry.may_answer(Moment::default(), &purges),
+        "who was there before"
+    );
+    assert!(!entry.may_answer(purges.now(), &purges));
+}
+
+#[tokio::test(start_paused = true)]
+async fn fields_and_body_weigh() {
+    let lifetime = Lifetime::starting(Instant::now(), MINUTE, MINUTE, MINUTE);
+    let mut headers = HeaderMap::new();
+    let empty = entry(lifetime, headers.clone(), "").weight();
+
+    headers.insert(
+        http::header::ETAG,
+        http::HeaderValue::from_static("0123456789"),
+    );
+    let with_field = entry(lifetime, headers.clone(), "").weight();
+    let with_body = entry(lifetime, headers, "0123456789").weight();
+
+    assert!(empty > 0 && with_field >= empty + 14);
+    assert_eq!(with_body, with_field + 10);
+}
+
+#[test]
+fn a_response_fits_requests_with_the_same_values_only() {
+    let fields: Fields = Arc::from([http::header::ACCEPT]);
+    let asks = |value: &'static str| {
+        HeaderMap::from_iter([(http::header::ACCEPT, http::HeaderValue::from_static(value))])
+    };
+    let variant = Some(Variant::of(fields, &asks("a, b")));
+    let head = Head {
+        status: StatusCode::OK,
+        headers: HeaderMap::new(),
+        variant,
+        age: 0,
+    };
+
+    assert!(head.fits(&asks("a,b")));
+    assert!(!head.fits(&asks("b,a")));
+    assert!(!head.fits(&HeaderMap::new()));
+}

@@ -199,7 +199,7 @@ where
         }
     }
 
-    fn judge(&self, parts: &Parts) -> Result<Plan, build::Payload> {
+    fn judge(&self, parts: &Parts) -> Result<Plan, Payload> {
         build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
     }
 

@@ -3,7 +3,7 @@
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
-        ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_ENCODING, Entry, GetAll, ORIGIN, VARY,
+        ACCEPT_ENCODING, ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_ENCODING, GetAll, ORIGIN, VARY,
     },
 };
 
@@ -64,14 +64,6 @@ impl Vary {
                 fields.extend(more);
                 Self::from_fields(fields)
             }
-        }
-    }
-
-    /// The field names; none for `None` and for `Any`.
-    pub(crate) fn fields(&self) -> &[HeaderName] {
-        match self {
-            Self::None | Self::Any => &[],
-            Self::Fields(fields) => fields,
         }
     }
 
@@ -161,27 +153,6 @@ fn write_length(length: usize, out: &mut Vec<u8>) {
 /// The same on every platform, since variants are named in the shared tier.
 fn prefix(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
-}
-
-/// Adds `fields` to the response's own `Vary`, so that caches behind this one vary as it does.
-pub(crate) fn announce(fields: &[HeaderName], headers: &mut HeaderMap) {
-    for field in fields {
-        let listed = headers.get_all(VARY).iter().any(|line| {
-            let mut names = line.as_bytes().split(|byte| *byte == b',');
-            names.any(|name| {
-                name.trim_ascii()
-                    .eq_ignore_ascii_case(field.as_str().as_bytes())
-            })
-        });
-        if listed {
-            continue;
-        }
-        let value = HeaderValue::from(field.clone());
-        match headers.entry(VARY) {
-            Entry::Occupied(mut vary) => vary.append(value),
-            Entry::Vacant(vary) => drop(vary.insert(value)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -201,7 +201,7 @@ impl Core {
         match self.admit() {
             Admission::Refuse(error) => return Err(error),
             Admission::Start(term) => supervisor::start(self, term),
-            Admission::Send(_) | Admission::Wait => {}
+            Admission::Send | Admission::Wait => {}
         }
         let settled = changes.wait_for(|shared| shared.machine.phase() != Phase::Connecting);
         match timeout_at(deadline, settled).await {

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 pub(crate) use self::{
     error::{Error, Kind},
-    health::{Failures, Health},
+    health::Health,
     link::Link,
     script::{Call, Script},
     state::Phase,

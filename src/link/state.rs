@@ -87,7 +87,7 @@ enum News {
 /// What a command is to do.
 #[derive(Debug)]
 pub(super) enum Admission {
-    Send(Epoch),
+    Send,
     /// Start a supervisor of this term, then wait.
     Start(Term),
     Wait,
@@ -152,7 +152,7 @@ impl Machine {
     pub(super) fn admit(&mut self, now: Instant) -> Admission {
         let stalled = now.duration_since(self.heard) > self.patience;
         match self.phase {
-            Phase::Connected => Admission::Send(self.epoch),
+            Phase::Connected => Admission::Send,
             Phase::Idle => {
                 self.enter(Phase::Connecting, now);
                 Admission::Start(self.appoint(now))

@@ -622,7 +622,22 @@ async fn only_gets_and_heads_take_part() {
     }
     // The unsafe ones have invalidated the entry (RFC 9111 section 4.4).
     assert_eq!(ask(&service, get("/")).await.text(), "GET");
-    assert_eq!(origin.builds(), 18);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_safe_methods_leave_entries_alone() {
+    let (service, origin) = numbered(|layer| layer);
+    ask(&service, get("/")).await;
+
+    for name in ["OPTIONS", "TRACE", "QUERY"] {
+        let mut request = get("/");
+        *request.method_mut() = Method::from_bytes(name.as_bytes()).unwrap();
+        ask(&service, request).await;
+        let answer = ask(&service, get("/")).await;
+        assert_eq!(answer.text(), "build 1", "{name}");
+    }
+
+    assert_eq!(origin.builds(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,24 @@
     clippy::disallowed_methods,
     reason = "tests are the callers that spawn"
 )]
+#![expect(
+    clippy::absolute_paths,
+    clippy::double_ended_iterator_last,
+    clippy::large_enum_variant,
+    clippy::large_futures,
+    clippy::needless_for_each,
+    clippy::semicolon_if_nothing_returned,
+    clippy::similar_names,
+    clippy::type_complexity,
+    reason = "a test reads best as the story it tells"
+)]
 
 #[cfg(test)]
+mod bodies;
+#[cfg(test)]
 mod coalescing;
+#[cfg(test)]
+mod compose;
 #[cfg(test)]
 mod disconnect;
 #[cfg(all(test, feature = "redis"))]
@@ -24,13 +39,13 @@ mod http_support;
 mod http_wire;
 #[cfg(test)]
 mod keys;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod leases;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod lock_faults;
 #[cfg(test)]
 mod lock_ground;
@@ -48,11 +63,11 @@ mod lock_shared;
 mod lock_token;
 #[cfg(test)]
 mod lock_wait;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod lock_wire;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod redis_faults;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod support;

@@ -1,7 +1,8 @@
 //! The invariants that hold in every state, and those at rest.
 
 use crate::{
-    state::{Door, Held, Lease, PROCESSES, Phase, Process, Request, Slot, State},
+    process::{Door, Held, Phase, Process, Request},
+    state::{Lease, PROCESSES, Slot, State},
     wire::{Run, Script},
     world::Breach,
 };
@@ -17,10 +18,16 @@ pub(crate) fn always(state: &State) -> Option<Breach> {
 pub(crate) fn at_rest(state: &State) -> Option<Breach> {
     let waits = |request: &Request| matches!(request, Request::Waiting(_) | Request::Looking(_));
     let processes = &state.processes;
-    if processes.iter().any(|process| process.requests.iter().any(waits)) {
+    if processes
+        .iter()
+        .any(|process| process.requests.iter().any(waits))
+    {
         return Some(Breach("every waiter ends: one waits for ever"));
     }
-    if processes.iter().any(|process| process.flights.iter().any(Option::is_some)) {
+    if processes
+        .iter()
+        .any(|process| process.flights.iter().any(Option::is_some))
+    {
         return Some(Breach("I12: a flight is left over"));
     }
     if state.server.leases.iter().any(Option::is_some) {
@@ -32,7 +39,10 @@ pub(crate) fn at_rest(state: &State) -> Option<Breach> {
 /// I1: while leases are alive, one build per key; those that a purge fences aside.
 fn one_build(state: &State) -> Option<Breach> {
     for slot in [Slot::Build, Slot::Extra] {
-        let builds = state.processes.iter().flat_map(|process| process.flights.iter().flatten());
+        let builds = state
+            .processes
+            .iter()
+            .flat_map(|process| process.flights.iter().flatten());
         let held = builds.filter(|flight| {
             flight.slot == slot
                 && matches!(flight.phase, Phase::Building(build)
@@ -62,7 +72,10 @@ fn one_build_per_process(state: &State) -> Option<Breach> {
 /// I12: whoever holds a lease knows it, or gives it back. A copy of a claim may run after all that
 /// and take one that only its time to live ends.
 fn owned_leases(state: &State) -> Option<Breach> {
-    for (slot, lease) in [Slot::Build, Slot::Extra].into_iter().zip(state.server.leases) {
+    for (slot, lease) in [Slot::Build, Slot::Extra]
+        .into_iter()
+        .zip(state.server.leases)
+    {
         let Some(lease) = lease else { continue };
         let owner = &state.processes[usize::from(lease.owner)];
         if owner.is_alive() && lease.run == Run::Once && is_stray(state, slot, lease) {
@@ -76,13 +89,19 @@ fn owned_leases(state: &State) -> Option<Breach> {
 pub(crate) fn is_stray(state: &State, slot: Slot, lease: Lease) -> bool {
     let owner = &state.processes[usize::from(lease.owner)];
     let mut flown = owner.flights.iter().flatten();
-    let owned = flown.any(|flight| flight.slot == slot && flight.token() == lease.token);
+    let known = flown.any(|flight| flight.slot == slot && flight.token() == lease.token);
     let freed = state.wire.iter().any(|message| {
         message.slot == slot
             && message.token == lease.token
-            && matches!(message.script, Script::Fill(_) | Script::Release(_) | Script::Undo)
+            && matches!(
+                message.script,
+                Script::Fill(_) | Script::Release(_) | Script::Undo
+            )
     });
-    !owned && !freed
+    !known && !freed
 }
 
-const _: () = assert!(PROCESSES >= 2, "one process alone has nobody to differ with");
+const _: () = assert!(
+    PROCESSES >= 2,
+    "one process alone has nobody to differ with"
+);

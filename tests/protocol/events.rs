@@ -1,11 +1,12 @@
 //! What reaches a process, or happens to it: purges, events, gaps, and the end of its life.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Event, Flight, Floor, Kind, Life, MAIL, Marker, Memo, Phase, Process, Purging,
-        Reply, Request, Slot, Subscription, Verdict,
+    process::{
+        Event, Flight, Floor, Kind, Life, Memo, Phase, Process, Purging, Reply, Request,
+        Subscription, Verdict,
     },
+    rules::Rule,
+    state::{Age, MAIL, Marker, Slot},
     wire::{Message, Run, Script},
     world::World,
 };
@@ -17,7 +18,13 @@ impl World {
         self.process(p).purging = Purging::Asked(kind);
         let from = u8::try_from(p).expect("few processes");
         let script = Script::Purge(kind);
-        self.state.wire.send(Message { from, token: 0, slot: Slot::Build, script, run: Run::Once });
+        self.state.wire.send(Message {
+            from,
+            token: 0,
+            slot: Slot::Build,
+            script,
+            run: Run::Once,
+        });
     }
 
     /// The purge returns to the one who asked for it.
@@ -37,7 +44,9 @@ impl World {
     pub(crate) fn read_mail(&mut self, p: usize) {
         let own = self.has(Rule::HeedOwnEvents);
         let process = self.process(p);
-        let Some(event) = process.mail[0].take() else { return };
+        let Some(event) = process.mail[0].take() else {
+            return;
+        };
         process.mail.rotate_left(1);
         match event {
             Event::Purged { kind, at, by } => {
@@ -52,11 +61,18 @@ impl World {
 
     fn wake(&mut self, p: usize, verdict: Verdict) {
         for f in 0..self.state.processes[p].flights.len() {
-            let Some(flight) = self.state.processes[p].flights[f] else { continue };
-            let Phase::Waiting { behind, chance } = flight.phase else { continue };
+            let Some(flight) = self.state.processes[p].flights[f] else {
+                continue;
+            };
+            let Phase::Waiting { behind, chance } = flight.phase else {
+                continue;
+            };
             if verdict == Verdict::Uncacheable && !self.has(Rule::EventsOnlyWake) {
                 let marked = self.state.server.marker == Marker::HitForMiss;
-                self.require(marked, "I1: everybody was set free beside a lease, without a marker");
+                self.require(
+                    marked,
+                    "I1: everybody was set free beside a lease, without a marker",
+                );
                 self.set_free((p, f));
             } else {
                 self.ask((p, f), behind, chance);
@@ -74,7 +90,11 @@ impl World {
         if detach {
             for flight in process.flights.iter_mut().flatten() {
                 flight.overtaken = Some(Kind::Hard);
+                flight.since = Some(Kind::Hard);
                 flight.stale = None;
+            }
+            if let Memo::Failed { overtaken, .. } = &mut process.memo {
+                *overtaken = Some(Kind::Hard);
             }
         }
     }
@@ -92,7 +112,10 @@ impl World {
     }
 
     fn records(&self) -> Floor {
-        Floor { hard: self.state.server.purged, soft: self.state.server.softened }
+        Floor {
+            hard: self.state.server.purged,
+            soft: self.state.server.softened,
+        }
     }
 
     pub(crate) fn lose_events(&mut self, p: usize) {
@@ -103,12 +126,17 @@ impl World {
 
     pub(crate) fn crash(&mut self, p: usize) {
         let process = self.process(p);
-        *process = Process { life: Life::Crashed, ..Process::NEW };
+        *process = Process {
+            life: Life::Crashed,
+            ..Process::NEW
+        };
     }
 
     /// The entry's freshness ends, in all its copies.
     pub(crate) fn age(&mut self) {
-        let Some(aged) = &mut self.state.server.entry else { return };
+        let Some(aged) = &mut self.state.server.entry else {
+            return;
+        };
         aged.age = Age::Stale;
         let token = aged.token;
         for process in &mut self.state.processes {
@@ -118,7 +146,10 @@ impl World {
                 copy.entry.age = Age::Stale;
             }
             for flight in process.flights.iter_mut().flatten() {
-                if let Phase::Claimed { reply: Reply::Fresh(entry), .. }
+                if let Phase::Claimed {
+                    reply: Reply::Fresh(entry),
+                    ..
+                }
                 | Phase::Filled { entry, .. }
                 | Phase::Filling { entry, .. } = &mut flight.phase
                     && entry.token == token
@@ -131,7 +162,13 @@ impl World {
 
     /// The marker's time to live passes; one of a failure lives longer than a poll takes.
     pub(crate) fn may_forget_marker(&self) -> bool {
-        let polled = |process: &Process| process.flights.iter().flatten().any(Flight::has_failed_ahead);
+        let polled = |process: &Process| {
+            process
+                .flights
+                .iter()
+                .flatten()
+                .any(Flight::has_failed_ahead)
+        };
         match self.state.server.marker {
             Marker::None => false,
             Marker::HitForMiss => true,
@@ -147,7 +184,10 @@ impl World {
 
     /// A request that nobody has made yet comes.
     pub(crate) fn next_unborn(&self, p: usize) -> Option<usize> {
-        self.state.processes[p].requests.iter().position(|request| *request == Request::Unborn)
+        self.state.processes[p]
+            .requests
+            .iter()
+            .position(|request| *request == Request::Unborn)
     }
 }
 
@@ -161,6 +201,7 @@ fn overtake(process: &mut Process, kind: Kind) {
     }
     for flight in process.flights.iter_mut().flatten() {
         flight.overtaken = flight.overtaken.max(Some(kind));
+        flight.since = flight.since.max(Some(kind));
         if kind == Kind::Hard {
             flight.stale = None;
         }

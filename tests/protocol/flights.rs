@@ -1,12 +1,13 @@
 //! A flight's way: claim, wait or build, land, fill or release.
 
 use crate::{
+    process::{
+        Beside, Build, Chance, Copied, Door, Filled, Held, Kind, Marked, Memo, Parcel, Phase,
+        Reply, Request, Tier,
+    },
     requests::{Answer, News},
     rules::Rule,
-    state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Filled, Held, Kind, Marked,
-        Marker, Memo, Parcel, Phase, Reply, Request, Slot, Tier,
-    },
+    state::{Age, Entry, Failure, Marker, Slot},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -27,13 +28,21 @@ impl World {
     pub(crate) fn deliver(&mut self, at: At) {
         self.process(at.0).tier = Tier::Works;
         match self.flight(at).phase {
-            Phase::Claimed { token, behind, chance, reply } => {
+            Phase::Claimed {
+                token,
+                behind,
+                chance,
+                reply,
+            } => {
                 if let Reply::Failed { failure, .. } = reply {
                     let awaited = failure.began >= behind;
-                    self.require(awaited, "I13: one was told of a failure that it never waited for");
+                    self.require(
+                        awaited,
+                        "I13: one was told of a failure that it never waited for",
+                    );
                 }
                 if !self.has(Rule::SampleBeforeClaim) {
-                    self.flight(at).overtaken = None;
+                    self.flight(at).since = None;
                 }
                 self.claimed(at, token, chance, reply);
             }
@@ -41,7 +50,8 @@ impl World {
                 if reply == Filled::Stored || !self.has(Rule::FencedOffNowhere) {
                     let stored = reply == Filled::Stored;
                     self.require(stored, "I7: what was fenced off went into the local tier");
-                    self.keep(at, entry);
+                    let since = self.flight(at).since;
+                    self.keep(at, entry, since);
                 }
                 self.end(at);
             }
@@ -58,11 +68,16 @@ impl World {
     fn claimed(&mut self, at: At, token: u8, chance: Chance, reply: Reply) {
         match reply {
             Reply::Fresh(entry) => {
-                self.keep(at, entry);
+                let since = self.flight(at).since;
+                self.keep(at, entry, since);
                 self.tell(at, News::Answer(Answer::Entry(entry)));
                 self.end(at);
             }
-            Reply::Leased { began, stale, marked } => {
+            Reply::Leased {
+                began,
+                stale,
+                marked,
+            } => {
                 self.require(
                     chance == Chance::Open || marked == Marked::HitForMiss,
                     "I13: one who waited for a failed build built in turn",
@@ -72,12 +87,27 @@ impl World {
                 let slot = self.flight(at).slot;
                 let ours = self.lease(slot).is_some_and(|lease| lease.token == token);
                 let held = if ours { Held::Ours } else { Held::Expired };
-                self.build(at, Build { token, began, source, held }, marked);
+                self.build(
+                    at,
+                    Build {
+                        token,
+                        began,
+                        source,
+                        held,
+                    },
+                    marked,
+                );
             }
-            Reply::Busy { behind, stale, marked } => self.busy(at, behind, stale, marked),
+            Reply::Busy {
+                behind,
+                stale,
+                marked,
+            } => self.busy(at, behind, stale, marked),
             Reply::Failed { failure, stale } => {
                 let held = self.flight(at).stale;
-                let stale = held.or(stale).filter(|_| self.flight(at).overtaken != Some(Kind::Hard));
+                let stale = held
+                    .or(stale)
+                    .filter(|_| self.flight(at).since != Some(Kind::Hard));
                 let answer = match stale {
                     Some(entry) if self.has(Rule::StaleBeforeFailure) => Answer::Stale(entry),
                     _ => Answer::Failed(failure),
@@ -96,7 +126,7 @@ impl World {
 
     fn note_stale(&mut self, at: At, stale: Option<Entry>) {
         let flight = self.flight(at);
-        let stale = stale.filter(|_| flight.overtaken != Some(Kind::Hard));
+        let stale = stale.filter(|_| flight.since != Some(Kind::Hard));
         flight.stale = stale.or(flight.stale);
     }
 
@@ -106,11 +136,17 @@ impl World {
             return self.set_free(at);
         }
         let may_answer = self.setting.stale == StaleMay::Answer;
-        let stale = self.flight(at).stale.filter(|_| may_answer && stale.is_some());
+        let stale = self
+            .flight(at)
+            .stale
+            .filter(|_| may_answer && stale.is_some());
         if let Some(entry) = stale
             && self.has(Rule::StaleWhileBusy)
         {
-            let entry = Entry { age: Age::Stale, ..entry };
+            let entry = Entry {
+                age: Age::Stale,
+                ..entry
+            };
             self.tell(at, News::Answer(Answer::Stale(entry)));
             return self.end(at);
         }
@@ -118,9 +154,18 @@ impl World {
         if !waits {
             return self.end(at);
         }
-        self.require(stale.is_none(), "rule 11: one waits beside a stale entry that may answer");
-        self.require(marked == Marked::No, "I14: one waits under a hit-for-miss marker");
-        self.flight(at).phase = Phase::Waiting { behind, chance: Chance::Open };
+        self.require(
+            stale.is_none(),
+            "rule 11: one waits beside a stale entry that may answer",
+        );
+        self.require(
+            marked == Marked::No,
+            "I14: one waits under a hit-for-miss marker",
+        );
+        self.flight(at).phase = Phase::Waiting {
+            behind,
+            chance: Chance::Open,
+        };
     }
 
     /// Another process probes; everyone here is free, the starter through its own build.
@@ -132,7 +177,16 @@ impl World {
 
     fn build_without(&mut self, at: At, held: Held) {
         let source = self.state.clock;
-        self.build(at, Build { token: 0, began: source, source, held }, Marked::No);
+        self.build(
+            at,
+            Build {
+                token: 0,
+                began: source,
+                source,
+                held,
+            },
+            Marked::No,
+        );
     }
 
     fn build(&mut self, at: At, build: Build, marked: Marked) {
@@ -170,10 +224,22 @@ impl World {
                 self.release_with(at, build, Mark::HitForMiss);
             }
             Outcome::Failed => {
-                let Build { token, began, source, .. } = build;
-                let failure = Failure { token, began, source };
+                let Build {
+                    token,
+                    began,
+                    source,
+                    ..
+                } = build;
+                let failure = Failure {
+                    token,
+                    began,
+                    source,
+                };
                 let stale = self.flight(at).stale;
-                self.tell(at, News::Answer(stale.map_or(Answer::Failed(failure), Answer::Stale)));
+                self.tell(
+                    at,
+                    News::Answer(stale.map_or(Answer::Failed(failure), Answer::Stale)),
+                );
                 self.release_with(at, build, Mark::Failed(failure));
             }
         }
@@ -189,9 +255,20 @@ impl World {
     }
 
     fn store(&mut self, at: At, build: Build) {
-        let Build { token, began, source, held } = build;
+        let Build {
+            token,
+            began,
+            source,
+            held,
+        } = build;
         let key = self.key(at.0);
-        let entry = Entry { token, began, source, key, age: Age::Fresh };
+        let entry = Entry {
+            token,
+            began,
+            source,
+            key,
+            age: Age::Fresh,
+        };
         let marked = self.state.server.marker == Marker::HitForMiss;
         let cleared = !(marked && held == Held::Unasked);
         self.require(cleared, "I14: a storable response did not clear the marker");
@@ -201,11 +278,13 @@ impl World {
         self.tell(at, News::Answer(Answer::Entry(entry)));
         match held {
             Held::Never | Held::Unasked | Held::Refused => {
-                self.keep(at, entry);
+                let overtaken = self.flight(at).overtaken;
+                self.keep(at, entry, overtaken);
                 self.end(at);
             }
             Held::Lost => self.end(at),
             Held::Ours | Held::Expired => {
+                self.flight(at).since = None;
                 self.flight(at).phase = Phase::Filling { build, entry };
                 self.send(at, Script::Fill(entry));
             }
@@ -215,7 +294,11 @@ impl World {
     fn release_with(&mut self, at: At, build: Build, mark: Mark) {
         // Without the tier nobody can know.
         let fresh = build.held != Held::Never && self.state.server.has_fresh();
-        let beside = if fresh { Beside::FreshEntry } else { Beside::Nothing };
+        let beside = if fresh {
+            Beside::FreshEntry
+        } else {
+            Beside::Nothing
+        };
         if build.held == Held::Never || !self.has(Rule::MemoOnlyIfOurs) {
             self.remember(at, mark, beside);
         }
@@ -235,13 +318,17 @@ impl World {
         self.process(at.0).memo = match mark {
             Mark::Nothing => return,
             Mark::HitForMiss => Memo::HitForMiss,
-            Mark::Failed(failure) => Memo::Failed { failure, overtaken, beside },
+            Mark::Failed(failure) => Memo::Failed {
+                failure,
+                overtaken,
+                beside,
+            },
         };
     }
 
-    /// Puts an entry into the local tier, as old as its flight.
-    fn keep(&mut self, at: At, entry: Entry) {
-        let overtaken = self.flight(at).overtaken.filter(|_| self.has(Rule::LocalFence));
+    /// Puts an entry into the local tier, with the purges that have reached it.
+    fn keep(&mut self, at: At, entry: Entry, overtaken: Option<Kind>) {
+        let overtaken = overtaken.filter(|_| self.has(Rule::LocalFence));
         let process = self.process(at.0);
         process.local = Some(Copied { entry, overtaken });
         process.memo = Memo::None;
@@ -258,7 +345,8 @@ impl World {
                 self.build_without(at, Held::Never);
             }
             Phase::Filling { entry, .. } | Phase::Filled { entry, .. } => {
-                self.keep(at, entry);
+                let overtaken = self.flight(at).overtaken;
+                self.keep(at, entry, overtaken);
                 self.give_back(at);
             }
             Phase::Releasing { mark, .. } | Phase::Released { mark, .. } => {

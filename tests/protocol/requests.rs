@@ -1,11 +1,12 @@
 //! A request's way: look, join a flight, be told, give up, go away.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Flight, Floor, Held, Kind, Memo, Parcel,
-        Phase, REQUESTS, Request, Role, Seat, Slot, Subscription, Tier, Time,
+    process::{
+        Beside, Build, Chance, Copied, Door, Flight, Floor, Held, Kind, Memo, Parcel, Phase,
+        Request, Role, Seat, Subscription, Tier,
     },
+    rules::Rule,
+    state::{Age, Entry, Failure, REQUESTS, Slot, Time},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -41,22 +42,42 @@ pub(crate) enum Step {
 
 impl World {
     /// Ghost: what counts for a request that comes now.
+    ///
+    /// A process that is cut off serves what it has to the end of its life.
     pub(crate) fn floor(&self, p: usize) -> Floor {
-        self.state.processes[p].handled
+        let process = &self.state.processes[p];
+        let gap = process.subscription == Subscription::Gap;
+        if gap && process.tier == Tier::Fails {
+            Floor::default()
+        } else {
+            process.handled
+        }
+    }
+
+    /// What the local tier has, if it may be served in some way.
+    fn usable(&self, p: usize) -> Option<Copied> {
+        let local = self.state.processes[p]
+            .local
+            .filter(|_| self.trusts_local(p));
+        local.filter(|copy| copy.overtaken != Some(Kind::Hard))
     }
 
     /// Looks into the local tier and the memos, then joins a flight.
     pub(crate) fn seek(&mut self, p: usize, r: usize, floor: Floor) -> Step {
         let process = self.state.processes[p];
-        let usable = process.local.filter(|copy| copy.overtaken != Some(Kind::Hard));
-        if let Some(copy) = usable.filter(|_| self.trusts_local(p)) {
+        let usable = self.usable(p);
+        if let Some(copy) = usable {
             let fresh = copy.entry.age == Age::Fresh && copy.overtaken.is_none();
             if fresh || self.setting.stale == StaleMay::Answer {
                 self.hit(p, r, copy, floor);
                 return Step::Done;
             }
         }
-        if let Memo::Failed { failure, overtaken, beside } = process.memo
+        if let Memo::Failed {
+            failure,
+            overtaken,
+            beside,
+        } = process.memo
             && (overtaken.is_none() || !self.has(Rule::MemoComparesPurges))
         {
             self.require(
@@ -115,9 +136,9 @@ impl World {
     fn open_flight(&mut self, p: usize, slot: Slot) -> Option<usize> {
         let detach = self.has(Rule::DetachOnPurge);
         let flights = &mut self.process(p).flights;
-        let f = flights
-            .iter()
-            .position(|flight| flight.is_some_and(|flight| flight.slot == slot && flight.door != Door::Sealed))?;
+        let f = flights.iter().position(|flight| {
+            flight.is_some_and(|flight| flight.slot == slot && flight.door != Door::Sealed)
+        })?;
         let flight = flights[f].as_mut()?;
         if flight.overtaken.is_some() && detach {
             flight.door = Door::Sealed;
@@ -134,10 +155,14 @@ impl World {
             Phase::Filling { entry, .. } | Phase::Filled { entry, .. } if !late => {
                 Some(Answer::Entry(entry))
             }
-            Phase::Releasing { mark: Mark::Failed(failure), .. }
-            | Phase::Released { mark: Mark::Failed(failure), .. } => {
-                Some(flight.stale.map_or(Answer::Failed(failure), Answer::Stale))
+            Phase::Releasing {
+                mark: Mark::Failed(failure),
+                ..
             }
+            | Phase::Released {
+                mark: Mark::Failed(failure),
+                ..
+            } => Some(flight.stale.map_or(Answer::Failed(failure), Answer::Stale)),
             _ => None,
         };
         if let Some(answer) = told {
@@ -145,14 +170,23 @@ impl World {
         } else if flight.door == Door::Free {
             self.process(p).requests[r] = Request::Gone;
         } else {
-            self.seat((p, r), f, if late { Role::Latecomer } else { Role::Waiter }, floor);
+            self.seat(
+                (p, r),
+                f,
+                if late { Role::Latecomer } else { Role::Waiter },
+                floor,
+            );
         }
         Step::Done
     }
 
     fn seat(&mut self, (p, r): (usize, usize), f: usize, role: Role, floor: Floor) {
         let flight = u8::try_from(f).expect("few flights");
-        self.process(p).requests[r] = Request::Waiting(Seat { flight, role, floor });
+        self.process(p).requests[r] = Request::Waiting(Seat {
+            flight,
+            role,
+            floor,
+        });
     }
 
     fn start(&mut self, p: usize, slot: Slot, parcel: Parcel) -> Option<usize> {
@@ -160,13 +194,17 @@ impl World {
         let process = self.state.processes[p];
         let marked = process.memo == Memo::HitForMiss && slot == Slot::Build;
         let free = marked && self.has(Rule::FreeUnderMarker);
-        let local = process.local.filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let local = self.usable(p);
         let flight = Flight {
             slot,
             door: if free { Door::Free } else { Door::Open },
             overtaken: None,
+            since: None,
             parcel,
-            stale: local.map(|copy| Entry { age: Age::Stale, ..copy.entry }),
+            stale: local.map(|copy| Entry {
+                age: Age::Stale,
+                ..copy.entry
+            }),
             phase: Phase::Building(Build {
                 token: 0,
                 began: self.state.clock,
@@ -184,7 +222,12 @@ impl World {
     /// Sends a claim.
     pub(crate) fn ask(&mut self, at: (usize, usize), behind: Time, chance: Chance) {
         let token = self.fresh_token(at.0);
-        self.flight(at).phase = Phase::Claiming { token, behind, chance };
+        self.flight(at).since = None;
+        self.flight(at).phase = Phase::Claiming {
+            token,
+            behind,
+            chance,
+        };
         let key = self.key(at.0);
         self.send(at, Script::Claim { behind, key });
     }
@@ -211,7 +254,9 @@ impl World {
     /// Tells those in a flight.
     pub(crate) fn tell(&mut self, (p, f): (usize, usize), news: News) {
         for r in 0..REQUESTS {
-            let Request::Waiting(seat) = self.state.processes[p].requests[r] else { continue };
+            let Request::Waiting(seat) = self.state.processes[p].requests[r] else {
+                continue;
+            };
             if usize::from(seat.flight) != f {
                 continue;
             }
@@ -231,8 +276,8 @@ impl World {
     pub(crate) fn give_up(&mut self, (p, r): (usize, usize), seat: Seat) -> Step {
         let f = usize::from(seat.flight);
         let flight = *self.flight((p, f));
-        let local = self.state.processes[p].local.filter(|copy| copy.overtaken != Some(Kind::Hard));
-        let stale = flight.stale.or(local.map(|copy| copy.entry));
+        let local = self.usable(p);
+        let stale = flight.stale.or_else(|| local.map(|copy| copy.entry));
         if seat.role == Role::Starter {
             self.flight((p, f)).parcel = Parcel::None;
         }

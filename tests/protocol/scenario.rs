@@ -1,11 +1,10 @@
 //! Where an exploration starts, and what may go wrong in it.
 
 use crate::{
+    process::{Copied, Life, Memo, Process, Request},
     rules::{Rule, Rules},
     search::{self, Explored},
-    state::{
-        Age, Copied, Entry, Fault, Faults, Life, Marker, Memo, PROCESSES, Process, Request, Server, State,
-    },
+    state::{Age, Entry, Fault, Faults, Marker, PROCESSES, Server, State},
     wire::Wire,
     world::{Keys, PurgeBy, Setting, StaleMay},
 };
@@ -20,7 +19,10 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// `requests[p]` requests come to process `p`.
     pub(crate) fn with_requests(requests: &[usize]) -> Self {
-        let absent = Process { life: Life::Crashed, ..Process::NEW };
+        let absent = Process {
+            life: Life::Crashed,
+            ..Process::NEW
+        };
         let mut processes = [absent; PROCESSES];
         for (process, &count) in processes.iter_mut().zip(requests) {
             process.life = Life::Alive;
@@ -30,7 +32,10 @@ impl Scenario {
             server: Server::default(),
             processes,
             wire: Wire::default(),
-            faults: Faults { in_all: u8::MAX, ..Faults::default() },
+            faults: Faults {
+                in_all: u8::MAX,
+                ..Faults::default()
+            },
             tokens: 0,
             clock: 0,
         };
@@ -50,7 +55,9 @@ impl Scenario {
 
     /// Each of the faults may happen once.
     pub(crate) fn faults(self, faults: &[Fault]) -> Self {
-        faults.iter().fold(self, |scenario, fault| scenario.fault(*fault, 1))
+        faults
+            .iter()
+            .fold(self, |scenario, fault| scenario.fault(*fault, 1))
     }
 
     pub(crate) fn at_most(mut self, faults: u8) -> Self {
@@ -80,9 +87,18 @@ impl Scenario {
 
     /// There is an entry in the shared tier, and in the first process's own.
     pub(crate) fn starting_with(mut self, age: Age) -> Self {
-        let entry = Entry { token: 1, began: 1, source: 1, key: 0, age };
+        let entry = Entry {
+            token: 1,
+            began: 1,
+            source: 1,
+            key: 0,
+            age,
+        };
         self.start.server.entry = Some(entry);
-        self.start.processes[0].local = Some(Copied { entry, overtaken: None });
+        self.start.processes[0].local = Some(Copied {
+            entry,
+            overtaken: None,
+        });
         self.start.tokens = 1;
         self.start.clock = 1;
         self

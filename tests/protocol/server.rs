@@ -1,11 +1,12 @@
 //! The server: each script is one atomic step.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Beside, Chance, Entry, Event, Failure, Filled, Flight, Held, Kind, Lease, Marked, Marker,
-        PROCESSES, Phase, Purging, Reply, Slot, Subscription, Time, Token, Verdict,
+    process::{
+        Beside, Chance, Event, Filled, Flight, Held, Kind, Marked, Phase, Purging, Reply,
+        Subscription, Verdict,
     },
+    rules::Rule,
+    state::{Age, Entry, Failure, Lease, Marker, PROCESSES, Slot, Time, Token},
     wire::{Mark, Message, Script},
     world::{PurgeBy, World},
 };
@@ -23,10 +24,22 @@ impl World {
             Script::Claim { behind, key } => {
                 let reply = self.claim(message, behind, key);
                 self.reply(message, hearing, |phase| match *phase {
-                    Phase::Claiming { token, behind, chance }
-                    | Phase::Claimed { token, behind, chance, .. } => {
-                        Some(Phase::Claimed { token, behind, chance, reply })
+                    Phase::Claiming {
+                        token,
+                        behind,
+                        chance,
                     }
+                    | Phase::Claimed {
+                        token,
+                        behind,
+                        chance,
+                        ..
+                    } => Some(Phase::Claimed {
+                        token,
+                        behind,
+                        chance,
+                        reply,
+                    }),
                     _ => None,
                 });
             }
@@ -34,7 +47,11 @@ impl World {
                 let reply = self.fill(message, entry);
                 self.reply(message, hearing, |phase| match *phase {
                     Phase::Filling { build, entry } | Phase::Filled { build, entry, .. } => {
-                        Some(Phase::Filled { build, entry, reply })
+                        Some(Phase::Filled {
+                            build,
+                            entry,
+                            reply,
+                        })
                     }
                     _ => None,
                 });
@@ -61,9 +78,8 @@ impl World {
         next: impl Fn(&Phase) -> Option<Phase>,
     ) {
         let flights = &mut self.process(message.from.into()).flights;
-        let asking = |flight: &&mut Flight| {
-            flight.token() == message.token && flight.slot == message.slot
-        };
+        let asking =
+            |flight: &&mut Flight| flight.token() == message.token && flight.slot == message.slot;
         if hearing == Hearing::Hears
             && let Some(flight) = flights.iter_mut().flatten().find(asking)
             && let Some(phase) = next(&flight.phase)
@@ -75,13 +91,26 @@ impl World {
     fn claim(&mut self, message: Message, behind: Time, key: u8) -> Reply {
         let reply = self.look(message.token, message.slot, behind, key);
         let granted = matches!(reply, Reply::Leased { .. });
-        let held = self.lease(message.slot).is_some_and(|lease| lease.token == message.token);
+        let held = self
+            .lease(message.slot)
+            .is_some_and(|lease| lease.token == message.token);
         if granted && !held {
             let began = self.tick();
             let token = message.token;
-            *self.lease(message.slot) = Some(Lease { token, began, owner: message.from, run: message.run });
-            let Reply::Leased { stale, marked, .. } = reply else { return reply };
-            return Reply::Leased { began, stale, marked };
+            *self.lease(message.slot) = Some(Lease {
+                token,
+                began,
+                owner: message.from,
+                run: message.run,
+            });
+            let Reply::Leased { stale, marked, .. } = reply else {
+                return reply;
+            };
+            return Reply::Leased {
+                began,
+                stale,
+                marked,
+            };
         }
         let waits = matches!(reply, Reply::Busy { .. });
         self.require(!(waits && held), "I12: one waits for its own lease");
@@ -97,7 +126,10 @@ impl World {
         usable = usable.filter(|entry| !self.has(Rule::Proof) || entry.key == key);
         let usable = usable.map(|entry| {
             let soft = record && entry.began <= server.softened;
-            Entry { age: if soft { Age::Stale } else { entry.age }, ..entry }
+            Entry {
+                age: if soft { Age::Stale } else { entry.age },
+                ..entry
+            }
         });
         let stale = match usable {
             Some(entry) if entry.age == Age::Fresh => return Reply::Fresh(entry),
@@ -114,19 +146,29 @@ impl World {
             return Reply::Refused;
         }
         match server.leases[slot as usize] {
-            Some(lease) if lease.token == token && self.has(Rule::ClaimTwice) => {
-                Reply::Leased { began: lease.began, stale, marked }
-            }
-            Some(lease) => Reply::Busy { behind: lease.began, stale, marked },
-            None => Reply::Leased { began: 0, stale, marked },
+            Some(lease) if lease.token == token && self.has(Rule::ClaimTwice) => Reply::Leased {
+                began: lease.began,
+                stale,
+                marked,
+            },
+            Some(lease) => Reply::Busy {
+                behind: lease.began,
+                stale,
+                marked,
+            },
+            None => Reply::Leased {
+                began: 0,
+                stale,
+                marked,
+            },
         }
     }
 
     /// Whether a failure is for one who waited for the lease that began at `behind`.
     fn is_told(&self, failure: Failure, behind: Time) -> bool {
         let awaited = !self.has(Rule::FailureOfTheAwaited) || failure.began >= behind;
-        let current = !self.has(Rule::MarkerComparesRecord)
-            || self.state.server.is_current(failure.began);
+        let current =
+            !self.has(Rule::MarkerComparesRecord) || self.state.server.is_current(failure.began);
         self.has(Rule::FailureIsTold) && behind != 0 && awaited && current
     }
 
@@ -136,7 +178,9 @@ impl World {
         if there && self.has(Rule::FillTwice) {
             return Filled::Stored;
         }
-        let ours = self.lease(message.slot).is_some_and(|lease| lease.token == message.token);
+        let ours = self
+            .lease(message.slot)
+            .is_some_and(|lease| lease.token == message.token);
         let current = self.state.server.is_current(entry.began);
         let younger = before.is_none_or(|stored| stored.began <= entry.began);
         let stores = (ours || !self.has(Rule::FillOnlyIfOurs))
@@ -144,7 +188,10 @@ impl World {
             && (younger || !self.has(Rule::YoungerStays));
         if stores {
             self.require(ours, "I7: a lost lease stored");
-            self.require(current, "I6: what a purge had overtaken was stored in the shared tier");
+            self.require(
+                current,
+                "I6: what a purge had overtaken was stored in the shared tier",
+            );
             self.require(younger, "rule 12: an older build replaced a younger one");
             self.state.server.entry = Some(entry);
             if self.has(Rule::StoredClearsMarker) {
@@ -154,31 +201,45 @@ impl World {
             self.require(cleared, "I14: a marker outlived a storable response");
             self.nobody_failed();
         } else {
-            self.require(!there, "rule 1: a fill was told that it is fenced off, and is stored");
+            self.require(
+                !there,
+                "rule 1: a fill was told that it is fenced off, and is stored",
+            );
         }
         if ours && (stores || self.has(Rule::FencedFillFreesLease)) {
             *self.lease(message.slot) = None;
             self.publish(Event::Landed(Verdict::Other));
         }
-        if stores { Filled::Stored } else { Filled::FencedOff }
+        if stores {
+            Filled::Stored
+        } else {
+            Filled::FencedOff
+        }
     }
 
     /// Says whether the lease was the caller's.
     fn release(&mut self, message: Message, mark: Mark) -> Option<Beside> {
         let lease = *self.lease(message.slot);
         let ours = lease.is_some_and(|lease| lease.token == message.token);
-        let outdone = self.has(Rule::YoungerSilencesFailure)
-            && lease.is_some_and(|lease| self.state.server.has_younger(lease.began));
+        let outdone = self.has(Rule::EntrySilencesFailure) && self.state.server.has_fresh();
         let mark = if outdone { Mark::Nothing } else { mark };
         if lease.is_some() && (ours || !self.has(Rule::ReleaseOnlyIfOurs)) {
             *self.lease(message.slot) = None;
             self.mark(mark);
             let free = mark == Mark::HitForMiss;
-            let verdict = if free { Verdict::Uncacheable } else { Verdict::Other };
+            let verdict = if free {
+                Verdict::Uncacheable
+            } else {
+                Verdict::Other
+            };
             self.publish(Event::Landed(verdict));
         }
         let fresh = self.state.server.has_fresh();
-        (ours && !outdone).then_some(if fresh { Beside::FreshEntry } else { Beside::Nothing })
+        (ours && !outdone).then_some(if fresh {
+            Beside::FreshEntry
+        } else {
+            Beside::Nothing
+        })
     }
 
     fn mark(&mut self, mark: Mark) {
@@ -201,7 +262,10 @@ impl World {
     }
 
     fn undo(&mut self, message: Message) {
-        if self.lease(message.slot).is_some_and(|lease| lease.token == message.token) {
+        if self
+            .lease(message.slot)
+            .is_some_and(|lease| lease.token == message.token)
+        {
             *self.lease(message.slot) = None;
             self.publish(Event::Landed(Verdict::Other));
         }
@@ -221,11 +285,18 @@ impl World {
             server.marker = Marker::None;
             server.entry = match kind {
                 Kind::Hard => None,
-                Kind::Soft => server.entry.map(|entry| Entry { age: Age::Stale, ..entry }),
+                Kind::Soft => server.entry.map(|entry| Entry {
+                    age: Age::Stale,
+                    ..entry
+                }),
             };
         }
         self.nobody_failed();
-        self.publish(Event::Purged { kind, at: now, by: message.from });
+        self.publish(Event::Purged {
+            kind,
+            at: now,
+            by: message.from,
+        });
         let purging = &mut self.process(message.from.into()).purging;
         if hearing == Hearing::Hears && *purging == Purging::Asked(kind) {
             *purging = Purging::Done(kind, now);
@@ -234,7 +305,9 @@ impl World {
 
     /// A lease's time to live has passed.
     pub(crate) fn expire(&mut self, slot: Slot) {
-        let Some(lease) = self.lease(slot).take() else { return };
+        let Some(lease) = self.lease(slot).take() else {
+            return;
+        };
         if !self.has(Rule::Renewal) {
             // Nothing has gone wrong, so nothing excuses a second build.
             return;
@@ -258,9 +331,13 @@ impl World {
         }
         for p in 0..PROCESSES {
             let process = self.process(p);
-            let registered = !wakes || process.flights.iter().flatten().any(|flight| {
-                matches!(flight.phase, Phase::Waiting { .. } | Phase::Claiming { .. } | Phase::Claimed { .. })
-            });
+            let registered = !wakes
+                || process.flights.iter().flatten().any(|flight| {
+                    matches!(
+                        flight.phase,
+                        Phase::Waiting { .. } | Phase::Claiming { .. } | Phase::Claimed { .. }
+                    )
+                });
             if process.is_alive() && process.subscription == Subscription::Live && registered {
                 let free = process.mail.iter().position(Option::is_none);
                 process.mail[free.expect("the mailbox has room for every event")] = Some(event);
@@ -273,13 +350,17 @@ impl World {
     }
 
     pub(crate) fn flights(&mut self) -> impl Iterator<Item = &mut Flight> {
-        self.state.processes.iter_mut().flat_map(|process| process.flights.iter_mut().flatten())
+        self.state
+            .processes
+            .iter_mut()
+            .flat_map(|process| process.flights.iter_mut().flatten())
     }
 
     /// Ghost: the build that some flights wait for has failed.
     fn somebody_failed(&mut self, began: Time) {
         for flight in self.flights() {
-            if let Phase::Waiting { behind, chance } | Phase::Claiming { behind, chance, .. } = &mut flight.phase
+            if let Phase::Waiting { behind, chance } | Phase::Claiming { behind, chance, .. } =
+                &mut flight.phase
                 && *behind == began
             {
                 *chance = Chance::Failed;

@@ -3,11 +3,12 @@
 use crate::{
     check,
     flights::Outcome,
-    rules::Rule,
-    state::{
-        Age, Build, Event, FLIGHTS, Fault, Flight, Held, Kind, Life, Memo, PROCESSES, Phase, Process,
-        Purging, REQUESTS, Reply, Request, Role, Seat, Slot, State, Subscription,
+    process::{
+        Build, Event, Flight, Held, Kind, Life, Memo, Phase, Process, Purging, Reply, Request,
+        Role, Seat, Subscription,
     },
+    rules::Rule,
+    state::{Age, FLIGHTS, Fault, PROCESSES, REQUESTS, Slot, State},
     world::{Setting, World},
 };
 
@@ -63,7 +64,11 @@ pub(crate) enum Cause {
 
 /// All steps from `state`, as those who take them would.
 pub(crate) fn all(state: &State, setting: Setting) -> Vec<(Action, Cause)> {
-    let world = World { state: state.clone(), setting, breach: None };
+    let world = World {
+        state: state.clone(),
+        setting,
+        breach: None,
+    };
     let mut steps = Vec::with_capacity(32);
     for p in 0..PROCESSES {
         if state.processes[p].life == Life::Alive {
@@ -92,9 +97,14 @@ type Steps = Vec<(Action, Cause)>;
 fn of_process(world: &World, p: usize, steps: &mut Steps) {
     let process = &world.state.processes[p];
     let n = small(p);
-    let earlier = p.checked_sub(1).map(|q| world.state.processes[q].requests[0]);
+    let earlier = p
+        .checked_sub(1)
+        .map(|q| world.state.processes[q].requests[0]);
     // Processes are alike: their first requests come in their order.
-    if world.next_unborn(p).is_some_and(|r| r > 0 || earlier != Some(Request::Unborn)) {
+    if world
+        .next_unborn(p)
+        .is_some_and(|r| r > 0 || earlier != Some(Request::Unborn))
+    {
         steps.push((Action::Arrive(n), Cause::Request));
     }
     of_requests(world, p, steps);
@@ -104,7 +114,7 @@ fn of_process(world: &World, p: usize, steps: &mut Steps) {
             steps.push((Action::Purge(n, Kind::Soft), Cause::Fault(Fault::SoftPurge)));
         }
         Purging::Asked(_) => {
-            let cause = timeout(answerable(&world.state, p, 0));
+            let cause = timeout(&world.state, p, 0);
             steps.push((Action::PurgeTimesOut(n), cause));
         }
         Purging::Done(..) => steps.push((Action::PurgeReturns(n), Cause::Protocol)),
@@ -125,7 +135,8 @@ fn of_process(world: &World, p: usize, steps: &mut Steps) {
 
 /// A flight that asks is registered already: what wakes it stays until it waits.
 fn is_read(event: Event, process: &Process) -> bool {
-    let asks = |flight: &Flight| matches!(flight.phase, Phase::Claiming { .. } | Phase::Claimed { .. });
+    let asks =
+        |flight: &Flight| matches!(flight.phase, Phase::Claiming { .. } | Phase::Claimed { .. });
     let kept = process.flights.iter().flatten().any(asks);
     !(kept && matches!(event, Event::Landed(_)))
 }
@@ -140,8 +151,9 @@ fn of_requests(world: &World, p: usize, steps: &mut Steps) {
             Request::Waiting(seat) => {
                 steps.push((Action::Leave(n, m), Cause::Fault(Fault::Leaving)));
                 let flight = process.flights[usize::from(seat.flight)];
-                let builds = flight.is_some_and(|flight| matches!(flight.phase, Phase::Building(_)));
-                if builds && alone(&process.requests, seat) {
+                let builds =
+                    flight.is_some_and(|flight| matches!(flight.phase, Phase::Building(_)));
+                if builds && alone(process.requests, seat) {
                     steps.push((Action::Cancel(n, m), Cause::Fault(Fault::Leaving)));
                 }
                 if !(builds && seat.role == Role::Starter) {
@@ -152,18 +164,22 @@ fn of_requests(world: &World, p: usize, steps: &mut Steps) {
     }
 }
 
-fn alone(requests: &[Request; REQUESTS], seat: Seat) -> bool {
+fn alone(requests: [Request; REQUESTS], seat: Seat) -> bool {
     let here = |request: &&Request| matches!(request, Request::Waiting(other) if other.flight == seat.flight);
     requests.iter().filter(here).count() == 1
 }
 
-fn answerable(state: &State, p: usize, token: u8) -> bool {
-    state.wire.iter().any(|message| usize::from(message.from) == p && message.token == token)
-}
-
 /// What can still be answered times out only if something goes wrong.
-fn timeout(answerable: bool) -> Cause {
-    if answerable { Cause::Fault(Fault::Timeout) } else { Cause::Protocol }
+fn timeout(state: &State, p: usize, token: u8) -> Cause {
+    let answerable = state
+        .wire
+        .iter()
+        .any(|message| usize::from(message.from) == p && message.token == token);
+    if answerable {
+        Cause::Fault(Fault::Timeout)
+    } else {
+        Cause::Protocol
+    }
 }
 
 fn of_flight(world: &World, (p, f): (usize, usize), flight: Flight, steps: &mut Steps) {
@@ -171,10 +187,16 @@ fn of_flight(world: &World, (p, f): (usize, usize), flight: Flight, steps: &mut 
     let budget = world.has(Rule::Budget);
     match flight.phase {
         Phase::Claiming { token, .. }
-        | Phase::Filling { build: Build { token, .. }, .. }
-        | Phase::Releasing { build: Build { token, .. }, .. } => {
+        | Phase::Filling {
+            build: Build { token, .. },
+            ..
+        }
+        | Phase::Releasing {
+            build: Build { token, .. },
+            ..
+        } => {
             if budget {
-                steps.push((Action::TimeOut(n, m), timeout(answerable(&world.state, p, token))));
+                steps.push((Action::TimeOut(n, m), timeout(&world.state, p, token)));
             }
         }
         Phase::Claimed { .. } | Phase::Filled { .. } | Phase::Released { .. } => {
@@ -214,18 +236,32 @@ fn of_server(world: &World, steps: &mut Steps) {
         let n = small(at);
         steps.push((Action::Execute(n), Cause::Protocol));
         steps.push((Action::ExecuteUnheard(n), Cause::Fault(Fault::Timeout)));
-        steps.push((Action::ExecuteTwice(n, Heard::First), Cause::Fault(Fault::Twice)));
-        steps.push((Action::ExecuteTwice(n, Heard::Second), Cause::Fault(Fault::Twice)));
+        steps.push((
+            Action::ExecuteTwice(n, Heard::First),
+            Cause::Fault(Fault::Twice),
+        ));
+        steps.push((
+            Action::ExecuteTwice(n, Heard::Second),
+            Cause::Fault(Fault::Twice),
+        ));
     }
     for slot in [Slot::Build, Slot::Extra] {
         if let Some(lease) = state.server.leases[slot as usize] {
             let alone = check::is_stray(state, slot, lease);
             let lapses = alone && world.has(Rule::LeaseExpires) || !world.has(Rule::Renewal);
-            let cause = if lapses { Cause::Protocol } else { Cause::Fault(Fault::Expiry) };
+            let cause = if lapses {
+                Cause::Protocol
+            } else {
+                Cause::Fault(Fault::Expiry)
+            };
             steps.push((Action::Expire(slot), cause));
         }
     }
-    if state.server.entry.is_some_and(|entry| entry.age == Age::Fresh) {
+    if state
+        .server
+        .entry
+        .is_some_and(|entry| entry.age == Age::Fresh)
+    {
         steps.push((Action::Age, Cause::Fault(Fault::Ageing)));
     }
     if world.may_forget_marker() {

@@ -1,9 +1,11 @@
 //! Taking a step.
 
 use crate::{
+    canon,
+    process::{Door, Held, Phase, Purging, Request, Seat},
     requests::Step,
     server::Hearing,
-    state::{Door, Held, Marker, Phase, Purging, Request, Seat, State},
+    state::{Marker, State},
     steps::{Action, Cause, Heard},
     world::{Breach, Setting, World},
 };
@@ -14,11 +16,16 @@ pub(crate) fn take(
     setting: Setting,
     (action, cause): (Action, Cause),
 ) -> Option<(State, Option<Breach>)> {
-    let mut world = World { state: state.clone(), setting, breach: None };
+    let mut world = World {
+        state: state.clone(),
+        setting,
+        breach: None,
+    };
     if let Cause::Fault(fault) = cause {
         world.state.faults.spend(fault);
     }
     let step = world.take(action);
+    canon::forget(&mut world.state);
     (step == Step::Done).then_some((world.state, world.breach))
 }
 

@@ -1,6 +1,7 @@
 //! What is on its way to the server: a bag, for nothing keeps messages on several links in order.
 
-use crate::state::{Entry, Failure, Kind, Slot, Time, Token};
+use crate::process::Kind;
+use crate::state::{Entry, Failure, Slot, Time, Token};
 
 const CAPACITY: usize = 8;
 
@@ -29,7 +30,10 @@ pub(crate) enum Run {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub(crate) enum Script {
     /// `behind` is when the lease began that the caller has waited for.
-    Claim { behind: Time, key: u8 },
+    Claim {
+        behind: Time,
+        key: u8,
+    },
     Fill(Entry),
     Release(Mark),
     /// A claim of unknown outcome is given up.
@@ -60,7 +64,10 @@ impl Wire {
 
     /// Leaves a copy of the message on the way.
     pub(crate) fn copy(&mut self, at: usize) -> Message {
-        let message = Message { run: Run::Again, ..self.take(at) };
+        let message = Message {
+            run: Run::Again,
+            ..self.take(at)
+        };
         self.send(message);
         message
     }

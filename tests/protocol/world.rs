@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::{
+    process::{Flight, Process},
     rules::{Rule, Rules},
-    state::{Flight, Process, State, TOKENS, Token},
+    state::{State, TOKENS, Token},
     wire::{Message, Run, Script},
 };
 
@@ -69,21 +70,32 @@ impl World {
     }
 
     pub(crate) fn flight(&mut self, (p, f): (usize, usize)) -> &mut Flight {
-        self.state.processes[p].flights[f].as_mut().expect("a flight to step")
+        self.state.processes[p].flights[f]
+            .as_mut()
+            .expect("a flight to step")
     }
 
     pub(crate) fn send(&mut self, (p, f): (usize, usize), script: Script) {
         let flight = self.flight((p, f));
         let (token, slot) = (flight.token(), flight.slot);
         let from = u8::try_from(p).expect("few processes");
-        self.state.wire.send(Message { from, token, slot, script, run: Run::Once });
+        self.state.wire.send(Message {
+            from,
+            token,
+            slot,
+            script,
+            run: Run::Once,
+        });
     }
 
     pub(crate) fn fresh_token(&mut self, p: usize) -> Token {
         if !self.has(Rule::FreshTokens) {
             return 1 + Token::try_from(p).expect("few processes");
         }
-        self.require(self.state.tokens < TOKENS, "every waiter ends: somebody asks for ever");
+        self.require(
+            self.state.tokens < TOKENS,
+            "every waiter ends: somebody asks for ever",
+        );
         self.state.tokens = (self.state.tokens + 1).min(TOKENS);
         self.state.tokens
     }
@@ -101,6 +113,10 @@ impl World {
     }
 
     /// Notes a breach, the first one.
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "an invariant holds or does not"
+    )]
     pub(crate) fn require(&mut self, holds: bool, invariant: &'static str) {
         if !holds && self.breach.is_none() {
             self.breach = Some(Breach(invariant));

@@ -55,7 +55,9 @@ fn a_star_or_junk_anywhere_matches_no_request() {
     }
     let many: Vec<_> = (0..=MAX_FIELDS).map(|n| format!("x-{n}")).collect();
     assert_eq!(of(&[&many.join(",")]), Vary::Any);
-    assert_eq!(of(&[&many[1..].join(",")]).fields().len(), MAX_FIELDS);
+    assert!(
+        matches!(of(&[&many[1..].join(",")]), Vary::Fields(fields) if fields.len() == MAX_FIELDS)
+    );
 }
 
 #[test]
@@ -109,16 +111,6 @@ fn combined_matching_joins_lines_and_drops_white_space_outside_quotes() {
     assert_eq!(combined(&["1,2"]), combined(&[" 1 ,  2 "]));
     assert_ne!(combined(&["1,2"]), combined(&["2,1"]));
     assert_ne!(combined(&["\"1, 2\""]), combined(&["\"1,2\""]));
-}
-
-#[test]
-fn what_this_cache_varies_on_is_announced_once() {
-    let mut response = headers(&[(VARY, "Origin")]);
-
-    announce(&[ACCEPT_ENCODING, ORIGIN], &mut response);
-
-    let lines: Vec<_> = response.get_all(VARY).iter().collect();
-    assert_eq!(lines, ["Origin", "accept-encoding"]);
 }
 
 fn request() -> impl Strategy<Value = Vec<(HeaderName, String)>> {

@@ -58,9 +58,12 @@ fn the_first_command_starts_a_supervisor_and_others_wait_with_it() {
         after: Duration::ZERO,
     };
     assert_eq!(fixture.machine.step(term, 0.5), at_once);
-    let (epoch, change) = fixture.connect(term);
+    let (_epoch, change) = fixture.connect(term);
     assert!(matches!(change, Change::Connected));
-    assert!(matches!(fixture.machine.admit(fixture.now), Admission::Send(sent) if sent == epoch));
+    assert!(matches!(
+        fixture.machine.admit(fixture.now),
+        Admission::Send
+    ));
 }
 
 #[test]

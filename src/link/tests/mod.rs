@@ -13,6 +13,7 @@ use redis::{Client, Cmd};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
+    health::Failures,
     support::{proxy::FaultProxy, redis::RedisServer},
     *,
 };

@@ -97,9 +97,12 @@ impl Answer {
             .map_or("", |value| value.to_str().expect("the field is text"))
     }
 
-    /// What the layer says it did.
+    /// What the outermost layer says it did.
     pub fn status_line(&self) -> &str {
-        self.header("cache-status")
+        let lines = self.headers.get_all("cache-status").iter();
+        lines
+            .last()
+            .map_or("", |value| value.to_str().expect("the field is text"))
     }
 }
 

@@ -42,6 +42,12 @@ impl fmt::Debug for OriginError {
     }
 }
 
+impl fmt::Display for OriginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
 /// One build, as the script sees it.
 pub struct Call {
     /// The first build is number 1.
