@@ -1,23 +1,17 @@
 //! What the benchmarks of a hit share: the services, and the loop that drives them.
 
-use std::{
-    convert::Infallible,
-    fmt,
-    future::Future as _,
-    marker::PhantomData,
-    pin::pin,
-    task::{Context, Waker},
-};
+use std::{convert::Infallible, fmt, marker::PhantomData, sync::Arc, time::Duration};
 
 use axum::body::Body as RequestBody;
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body::Body;
 use http_body_util::{BodyExt as _, Full};
 use tower::{Service, ServiceExt as _, service_fn};
 use tower_stampede::{BufferLayer, Cache};
 
-static BODY: [u8; 1024] = [b'x'; 1024];
+pub(crate) static BODY: [u8; 1024] = [b'x'; 1024];
 
 /// A service to be called in a loop.
 #[derive(Clone, Debug)]
@@ -41,7 +35,7 @@ where
     }
 
     /// Calls the service until its answers are hits.
-    pub(crate) async fn warmed(self) -> Self {
+    pub(crate) async fn warmed(mut self) -> Self {
         let is_hit = |response: Response<_>| {
             let status = &response.headers()["cache-status"];
             status.as_bytes().starts_with(b"stampede; hit")
@@ -53,20 +47,18 @@ where
     }
 
     /// One answer, its body read to the end.
-    pub(crate) async fn answer(&self, request: Request<RequestBody>) -> Response<Bytes> {
-        let response = self.service.clone().oneshot(request).await;
+    pub(crate) async fn answer(&mut self, request: Request<RequestBody>) -> Response<Bytes> {
+        let service = self.service.ready().await.expect("the service is ready");
+        let response = service.call(request).await;
         let (parts, body) = response.expect("the service answers").into_parts();
         let body = body.collect().await.expect("the body is whole").to_bytes();
         Response::from_parts(parts, body)
     }
 
     /// As [`answer`](Self::answer), of a service that answers at once.
-    pub(crate) fn answer_now(&self, request: Request<RequestBody>) -> Response<Bytes> {
-        let mut cx = Context::from_waker(Waker::noop());
-        match pin!(self.answer(request)).poll(&mut cx) {
-            std::task::Poll::Ready(response) => response,
-            std::task::Poll::Pending => panic!("{} answers at once", self.name),
-        }
+    pub(crate) fn answer_now(&mut self, request: Request<RequestBody>) -> Response<Bytes> {
+        let answer = self.answer(request).now_or_never();
+        answer.expect("the service answers at once")
     }
 }
 
@@ -90,7 +82,7 @@ pub(crate) fn request() -> Request<RequestBody> {
 
 /// The layer under test.
 pub(crate) fn layer() -> BufferLayer {
-    BufferLayer::new(Cache::in_memory()).ttl(std::time::Duration::from_secs(3600))
+    BufferLayer::new(Cache::in_memory()).ttl(Duration::from_secs(3600))
 }
 
 /// A bare service that returns a prepared response.
@@ -101,18 +93,15 @@ pub(crate) fn bare()
 + 'static {
     let mut prepared = Response::new(Full::new(Bytes::from_static(&BODY)));
     *prepared.headers_mut() = fields();
+    let prepared = Arc::new(prepared);
     service_fn(move |_| {
-        let response = prepared.clone();
+        let response = prepared.as_ref().clone();
         async move { Ok(response) }
     })
 }
 
-/// A trivial handler.
-pub(crate) async fn handler() -> (HeaderMap, Bytes) {
-    (fields(), Bytes::from_static(&BODY))
-}
-
-fn fields() -> HeaderMap {
+/// The fields of every answer.
+pub(crate) fn fields() -> HeaderMap {
     let text = HeaderValue::from_static("text/plain; charset=utf-8");
     let tag = HeaderValue::from_static("\"33a64df551425fcc\"");
     HeaderMap::from_iter([(header::CONTENT_TYPE, text), (header::ETAG, tag)])

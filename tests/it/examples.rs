@@ -18,7 +18,7 @@ fn herd(arguments: &[&str]) -> Command {
         .expect("in a folder of the target")
         .join("examples/herd");
     if !built.exists() {
-        let cargo = env::var_os("CARGO").unwrap_or("cargo".into());
+        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
             .args(["build", "--example", "herd"])
             .status();
@@ -42,9 +42,9 @@ fn reports(arguments: &[&str]) -> Vec<Value> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).expect("the report is text");
     text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
         .collect()
 }
 
@@ -55,9 +55,7 @@ fn report(case: &str) -> Value {
 }
 
 fn count(value: &Value) -> u64 {
-    value
-        .as_u64()
-        .unwrap_or_else(|| panic!("{value} is a count"))
+    value.as_u64().expect("a field is a count")
 }
 
 #[test]
