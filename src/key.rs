@@ -393,7 +393,7 @@ fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Resul
 fn write_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
     let (name, port) = match plain_host(host) {
         Some(plain) => plain,
-        None if host.contains('@') || host.parse::<Authority>().is_err() => {
+        None if host.contains(['@', ',']) || host.parse::<Authority>().is_err() => {
             return Err(Unkeyable::Authority);
         }
         // A colon of an IPv6 address is no port's.
