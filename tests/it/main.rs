@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod cancel;
+#[cfg(test)]
 mod coalescing;
 #[cfg(test)]
 mod compose;
@@ -52,6 +54,8 @@ mod lock_token;
 mod lock_wait;
 #[cfg(test)]
 mod lock_wire;
+#[cfg(test)]
+mod operations;
 #[cfg(test)]
 mod redis_faults;
 #[cfg(test)]
