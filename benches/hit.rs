@@ -5,6 +5,13 @@
 //! turns, so that whatever else the machine does touches both. Every call makes its request, polls
 //! the response, and reads the body to its end.
 #![expect(clippy::print_stdout, reason = "the report is what it is for")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::redundant_clone,
+    clippy::similar_names,
+    reason = "a bench fails loudly"
+)]
 
 use std::{
     convert::Infallible,

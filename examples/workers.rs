@@ -67,6 +67,7 @@ async fn expensive() -> String {
 }
 
 async fn start(redis: Option<String>) -> Result<(), Failed> {
+    #[expect(clippy::single_match_else, reason = "the two ways stand side by side")]
     let (redis, _server) = match redis {
         Some(url) => (url, None),
         None => {

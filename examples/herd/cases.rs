@@ -1,6 +1,6 @@
 //! The cases: what the expensive handler does, and how the layer before it is set up.
 
-use std::{panic::panic_any, time::Duration};
+use std::time::Duration;
 
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -67,7 +67,8 @@ impl Case {
         sleep(build_time).await;
         match self {
             Self::Failing => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-            Self::Panicking => panic_any("this handler always panics"),
+            #[expect(clippy::panic, reason = "that is the case")]
+            Self::Panicking => panic!("this handler always panics"),
             Self::Uncacheable => {
                 ([(header::CACHE_CONTROL, "no-store")], report(SMALL)).into_response()
             }

@@ -119,10 +119,12 @@ impl Line {
             mut connection,
         } = self;
         let sent = Instant::now();
-        let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
-        let answer = match select(answer, &mut connection).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right((_, answer)) => answer.await,
+        let answer = {
+            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
+            match select(answer, &mut connection).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right((_, answer)) => answer.await,
+            }
         };
         let latency = sent.elapsed();
         let end = match answer {

@@ -8,6 +8,11 @@
 //! `redis-server` that is started for the occasion. When this program ends, in whatever way, so do
 //! the others.
 
+#![expect(
+    clippy::needless_collect,
+    reason = "an iterator that borrows does not live across an await"
+)]
+
 mod cases;
 mod client;
 mod fleet;

@@ -76,7 +76,7 @@ impl Format {
 fn table(outcome: &Outcome) -> Table {
     let mut table = Table::new();
     table
-        .load_preset(UTF8_HORIZONTAL_ONLY)
+        .load_style(UTF8_HORIZONTAL_ONLY)
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header([
             "layer",

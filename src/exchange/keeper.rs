@@ -62,14 +62,13 @@ impl Keeper {
         if self.lost.load(Ordering::Relaxed) {
             return Filled::FencedOff;
         }
-        let filled = self
-            .shared
-            .fill(Fill {
-                lease: &self.lease,
-                place,
-                entry,
-            })
-            .await;
+        let fill = Fill {
+            lease: &self.lease,
+            place,
+            entry,
+        };
+        // Boxed: off the requests' path, and every flight's future would be as large.
+        let filled = Box::pin(self.shared.fill(fill)).await;
         // A fill of unknown outcome may have left the lease behind: the drop releases it.
         if filled != Filled::Refused {
             self.duty = Duty::Settled;

@@ -111,6 +111,12 @@ impl Claim {
     pub fn value(&self) -> &Bytes {
         &self.value
     }
+
+    /// Whether the value is a random token and nothing else.
+    #[cfg(feature = "redis")]
+    pub(super) fn is_plain(&self) -> bool {
+        self.value == self.token.as_bytes()
+    }
 }
 
 /// On what terms a claim is made.

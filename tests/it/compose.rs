@@ -16,7 +16,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
 use tokio::time::sleep;
 use tower::{
-    BoxError, Layer as _, Service, ServiceBuilder, ServiceExt as _,
+    BoxError, Layer as _, Service, ServiceBuilder,
     buffer::Buffer,
     limit::ConcurrencyLimitLayer,
     load_shed::LoadShed,

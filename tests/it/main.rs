@@ -3,6 +3,17 @@
     clippy::disallowed_methods,
     reason = "tests are the callers that spawn"
 )]
+#![expect(
+    clippy::absolute_paths,
+    clippy::double_ended_iterator_last,
+    clippy::large_enum_variant,
+    clippy::large_futures,
+    clippy::needless_for_each,
+    clippy::semicolon_if_nothing_returned,
+    clippy::similar_names,
+    clippy::type_complexity,
+    reason = "a test reads best as the story it tells"
+)]
 
 #[cfg(test)]
 mod bodies;

@@ -1,7 +1,8 @@
 //! The invariants that hold in every state, and those at rest.
 
 use crate::{
-    state::{Door, Held, Lease, PROCESSES, Phase, Process, Request, Slot, State},
+    process::{Door, Held, Phase, Process, Request},
+    state::{Lease, PROCESSES, Slot, State},
     wire::{Run, Script},
     world::Breach,
 };
@@ -88,7 +89,7 @@ fn owned_leases(state: &State) -> Option<Breach> {
 pub(crate) fn is_stray(state: &State, slot: Slot, lease: Lease) -> bool {
     let owner = &state.processes[usize::from(lease.owner)];
     let mut flown = owner.flights.iter().flatten();
-    let owned = flown.any(|flight| flight.slot == slot && flight.token() == lease.token);
+    let known = flown.any(|flight| flight.slot == slot && flight.token() == lease.token);
     let freed = state.wire.iter().any(|message| {
         message.slot == slot
             && message.token == lease.token
@@ -97,7 +98,7 @@ pub(crate) fn is_stray(state: &State, slot: Slot, lease: Lease) -> bool {
                 Script::Fill(_) | Script::Release(_) | Script::Undo
             )
     });
-    !owned && !freed
+    !known && !freed
 }
 
 const _: () = assert!(

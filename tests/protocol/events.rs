@@ -1,11 +1,12 @@
 //! What reaches a process, or happens to it: purges, events, gaps, and the end of its life.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Event, Flight, Floor, Kind, Life, MAIL, Marker, Memo, Phase, Process, Purging, Reply,
-        Request, Slot, Subscription, Verdict,
+    process::{
+        Event, Flight, Floor, Kind, Life, Memo, Phase, Process, Purging, Reply, Request,
+        Subscription, Verdict,
     },
+    rules::Rule,
+    state::{Age, MAIL, Marker, Slot},
     wire::{Message, Run, Script},
     world::World,
 };
@@ -89,7 +90,11 @@ impl World {
         if detach {
             for flight in process.flights.iter_mut().flatten() {
                 flight.overtaken = Some(Kind::Hard);
+                flight.since = Some(Kind::Hard);
                 flight.stale = None;
+            }
+            if let Memo::Failed { overtaken, .. } = &mut process.memo {
+                *overtaken = Some(Kind::Hard);
             }
         }
     }
@@ -196,6 +201,7 @@ fn overtake(process: &mut Process, kind: Kind) {
     }
     for flight in process.flights.iter_mut().flatten() {
         flight.overtaken = flight.overtaken.max(Some(kind));
+        flight.since = flight.since.max(Some(kind));
         if kind == Kind::Hard {
             flight.stale = None;
         }

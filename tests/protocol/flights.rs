@@ -1,12 +1,13 @@
 //! A flight's way: claim, wait or build, land, fill or release.
 
 use crate::{
+    process::{
+        Beside, Build, Chance, Copied, Door, Filled, Held, Kind, Marked, Memo, Parcel, Phase,
+        Reply, Request, Tier,
+    },
     requests::{Answer, News},
     rules::Rule,
-    state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Filled, Held, Kind, Marked,
-        Marker, Memo, Parcel, Phase, Reply, Request, Slot, Tier,
-    },
+    state::{Age, Entry, Failure, Marker, Slot},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -41,7 +42,7 @@ impl World {
                     );
                 }
                 if !self.has(Rule::SampleBeforeClaim) {
-                    self.flight(at).overtaken = None;
+                    self.flight(at).since = None;
                 }
                 self.claimed(at, token, chance, reply);
             }
@@ -49,7 +50,8 @@ impl World {
                 if reply == Filled::Stored || !self.has(Rule::FencedOffNowhere) {
                     let stored = reply == Filled::Stored;
                     self.require(stored, "I7: what was fenced off went into the local tier");
-                    self.keep(at, entry);
+                    let since = self.flight(at).since;
+                    self.keep(at, entry, since);
                 }
                 self.end(at);
             }
@@ -66,7 +68,8 @@ impl World {
     fn claimed(&mut self, at: At, token: u8, chance: Chance, reply: Reply) {
         match reply {
             Reply::Fresh(entry) => {
-                self.keep(at, entry);
+                let since = self.flight(at).since;
+                self.keep(at, entry, since);
                 self.tell(at, News::Answer(Answer::Entry(entry)));
                 self.end(at);
             }
@@ -104,7 +107,7 @@ impl World {
                 let held = self.flight(at).stale;
                 let stale = held
                     .or(stale)
-                    .filter(|_| self.flight(at).overtaken != Some(Kind::Hard));
+                    .filter(|_| self.flight(at).since != Some(Kind::Hard));
                 let answer = match stale {
                     Some(entry) if self.has(Rule::StaleBeforeFailure) => Answer::Stale(entry),
                     _ => Answer::Failed(failure),
@@ -123,7 +126,7 @@ impl World {
 
     fn note_stale(&mut self, at: At, stale: Option<Entry>) {
         let flight = self.flight(at);
-        let stale = stale.filter(|_| flight.overtaken != Some(Kind::Hard));
+        let stale = stale.filter(|_| flight.since != Some(Kind::Hard));
         flight.stale = stale.or(flight.stale);
     }
 
@@ -275,11 +278,13 @@ impl World {
         self.tell(at, News::Answer(Answer::Entry(entry)));
         match held {
             Held::Never | Held::Unasked | Held::Refused => {
-                self.keep(at, entry);
+                let overtaken = self.flight(at).overtaken;
+                self.keep(at, entry, overtaken);
                 self.end(at);
             }
             Held::Lost => self.end(at),
             Held::Ours | Held::Expired => {
+                self.flight(at).since = None;
                 self.flight(at).phase = Phase::Filling { build, entry };
                 self.send(at, Script::Fill(entry));
             }
@@ -321,12 +326,9 @@ impl World {
         };
     }
 
-    /// Puts an entry into the local tier, as old as its flight.
-    fn keep(&mut self, at: At, entry: Entry) {
-        let overtaken = self
-            .flight(at)
-            .overtaken
-            .filter(|_| self.has(Rule::LocalFence));
+    /// Puts an entry into the local tier, with the purges that have reached it.
+    fn keep(&mut self, at: At, entry: Entry, overtaken: Option<Kind>) {
+        let overtaken = overtaken.filter(|_| self.has(Rule::LocalFence));
         let process = self.process(at.0);
         process.local = Some(Copied { entry, overtaken });
         process.memo = Memo::None;
@@ -343,7 +345,8 @@ impl World {
                 self.build_without(at, Held::Never);
             }
             Phase::Filling { entry, .. } | Phase::Filled { entry, .. } => {
-                self.keep(at, entry);
+                let overtaken = self.flight(at).overtaken;
+                self.keep(at, entry, overtaken);
                 self.give_back(at);
             }
             Phase::Releasing { mark, .. } | Phase::Released { mark, .. } => {

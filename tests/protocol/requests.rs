@@ -1,11 +1,12 @@
 //! A request's way: look, join a flight, be told, give up, go away.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Beside, Build, Chance, Copied, Door, Entry, Failure, Flight, Floor, Held, Kind, Memo,
-        Parcel, Phase, REQUESTS, Request, Role, Seat, Slot, Subscription, Tier, Time,
+    process::{
+        Beside, Build, Chance, Copied, Door, Flight, Floor, Held, Kind, Memo, Parcel, Phase,
+        Request, Role, Seat, Subscription, Tier,
     },
+    rules::Rule,
+    state::{Age, Entry, Failure, REQUESTS, Slot, Time},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -41,17 +42,31 @@ pub(crate) enum Step {
 
 impl World {
     /// Ghost: what counts for a request that comes now.
+    ///
+    /// A process that is cut off serves what it has to the end of its life.
     pub(crate) fn floor(&self, p: usize) -> Floor {
-        self.state.processes[p].handled
+        let process = &self.state.processes[p];
+        let gap = process.subscription == Subscription::Gap;
+        if gap && process.tier == Tier::Fails {
+            Floor::default()
+        } else {
+            process.handled
+        }
+    }
+
+    /// What the local tier has, if it may be served in some way.
+    fn usable(&self, p: usize) -> Option<Copied> {
+        let local = self.state.processes[p]
+            .local
+            .filter(|_| self.trusts_local(p));
+        local.filter(|copy| copy.overtaken != Some(Kind::Hard))
     }
 
     /// Looks into the local tier and the memos, then joins a flight.
     pub(crate) fn seek(&mut self, p: usize, r: usize, floor: Floor) -> Step {
         let process = self.state.processes[p];
-        let usable = process
-            .local
-            .filter(|copy| copy.overtaken != Some(Kind::Hard));
-        if let Some(copy) = usable.filter(|_| self.trusts_local(p)) {
+        let usable = self.usable(p);
+        if let Some(copy) = usable {
             let fresh = copy.entry.age == Age::Fresh && copy.overtaken.is_none();
             if fresh || self.setting.stale == StaleMay::Answer {
                 self.hit(p, r, copy, floor);
@@ -179,13 +194,12 @@ impl World {
         let process = self.state.processes[p];
         let marked = process.memo == Memo::HitForMiss && slot == Slot::Build;
         let free = marked && self.has(Rule::FreeUnderMarker);
-        let local = process
-            .local
-            .filter(|copy| copy.overtaken != Some(Kind::Hard));
+        let local = self.usable(p);
         let flight = Flight {
             slot,
             door: if free { Door::Free } else { Door::Open },
             overtaken: None,
+            since: None,
             parcel,
             stale: local.map(|copy| Entry {
                 age: Age::Stale,
@@ -208,6 +222,7 @@ impl World {
     /// Sends a claim.
     pub(crate) fn ask(&mut self, at: (usize, usize), behind: Time, chance: Chance) {
         let token = self.fresh_token(at.0);
+        self.flight(at).since = None;
         self.flight(at).phase = Phase::Claiming {
             token,
             behind,
@@ -261,10 +276,8 @@ impl World {
     pub(crate) fn give_up(&mut self, (p, r): (usize, usize), seat: Seat) -> Step {
         let f = usize::from(seat.flight);
         let flight = *self.flight((p, f));
-        let local = self.state.processes[p]
-            .local
-            .filter(|copy| copy.overtaken != Some(Kind::Hard));
-        let stale = flight.stale.or(local.map(|copy| copy.entry));
+        let local = self.usable(p);
+        let stale = flight.stale.or_else(|| local.map(|copy| copy.entry));
         if seat.role == Role::Starter {
             self.flight((p, f)).parcel = Parcel::None;
         }

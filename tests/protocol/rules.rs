@@ -51,9 +51,9 @@ pub(crate) enum Rule {
     Budget,
     // 11: busy and stale within the window answers at once.
     StaleWhileBusy,
-    // 12: a build that began before the stored one neither replaces it nor speaks beside it.
+    // 12: an older build does not replace a younger one, nor does a failure speak beside an entry.
     YoungerStays,
-    YoungerSilencesFailure,
+    EntrySilencesFailure,
     // 13: the proof of the key is compared in the claim.
     Proof,
 }

@@ -1,12 +1,10 @@
 //! Where an exploration starts, and what may go wrong in it.
 
 use crate::{
+    process::{Copied, Life, Memo, Process, Request},
     rules::{Rule, Rules},
     search::{self, Explored},
-    state::{
-        Age, Copied, Entry, Fault, Faults, Life, Marker, Memo, PROCESSES, Process, Request, Server,
-        State,
-    },
+    state::{Age, Entry, Fault, Faults, Marker, PROCESSES, Server, State},
     wire::Wire,
     world::{Keys, PurgeBy, Setting, StaleMay},
 };

@@ -29,6 +29,7 @@ pub(crate) struct Counterexample {
 }
 
 impl Counterexample {
+    #[expect(clippy::use_debug, reason = "a trace is for the model's own author")]
     pub(crate) fn trace(&self) -> String {
         let mut trace = format!("{}\n", self.breach);
         for (at, step) in self.steps.iter().enumerate() {
@@ -131,21 +132,22 @@ struct Fold(u64);
 
 impl Fold {
     fn fold(&mut self, value: u64) {
-        let mixed = (self.0 ^ value)
-            .wrapping_add(0x9e37_79b9_7f4a_7c15)
-            .wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        self.0 = (mixed ^ (mixed >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.0 ^= self.0 >> 29;
+        self.0 = (self.0 ^ value)
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            .rotate_left(29);
     }
 }
 
 impl Hasher for Fold {
     fn finish(&self) -> u64 {
-        self.0
+        let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 29)
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.fold(u64::from(*byte)));
+        for byte in bytes {
+            self.fold(u64::from(*byte));
+        }
     }
 
     fn write_u8(&mut self, value: u8) {
@@ -157,7 +159,8 @@ impl Hasher for Fold {
     }
 
     fn write_isize(&mut self, value: isize) {
-        self.fold(value.unsigned_abs() as u64);
+        // The discriminant of an enum.
+        self.fold(u64::from(value.to_le_bytes()[0]));
     }
 
     fn write_usize(&mut self, value: usize) {

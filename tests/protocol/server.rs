@@ -1,11 +1,12 @@
 //! The server: each script is one atomic step.
 
 use crate::{
-    rules::Rule,
-    state::{
-        Age, Beside, Chance, Entry, Event, Failure, Filled, Flight, Held, Kind, Lease, Marked,
-        Marker, PROCESSES, Phase, Purging, Reply, Slot, Subscription, Time, Token, Verdict,
+    process::{
+        Beside, Chance, Event, Filled, Flight, Held, Kind, Marked, Phase, Purging, Reply,
+        Subscription, Verdict,
     },
+    rules::Rule,
+    state::{Age, Entry, Failure, Lease, Marker, PROCESSES, Slot, Time, Token},
     wire::{Mark, Message, Script},
     world::{PurgeBy, World},
 };
@@ -220,8 +221,7 @@ impl World {
     fn release(&mut self, message: Message, mark: Mark) -> Option<Beside> {
         let lease = *self.lease(message.slot);
         let ours = lease.is_some_and(|lease| lease.token == message.token);
-        let outdone = self.has(Rule::YoungerSilencesFailure)
-            && lease.is_some_and(|lease| self.state.server.has_younger(lease.began));
+        let outdone = self.has(Rule::EntrySilencesFailure) && self.state.server.has_fresh();
         let mark = if outdone { Mark::Nothing } else { mark };
         if lease.is_some() && (ours || !self.has(Rule::ReleaseOnlyIfOurs)) {
             *self.lease(message.slot) = None;

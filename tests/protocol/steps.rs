@@ -3,11 +3,12 @@
 use crate::{
     check,
     flights::Outcome,
-    rules::Rule,
-    state::{
-        Age, Build, Event, FLIGHTS, Fault, Flight, Held, Kind, Life, Memo, PROCESSES, Phase,
-        Process, Purging, REQUESTS, Reply, Request, Role, Seat, Slot, State, Subscription,
+    process::{
+        Build, Event, Flight, Held, Kind, Life, Memo, Phase, Process, Purging, Reply, Request,
+        Role, Seat, Subscription,
     },
+    rules::Rule,
+    state::{Age, FLIGHTS, Fault, PROCESSES, REQUESTS, Slot, State},
     world::{Setting, World},
 };
 
@@ -113,7 +114,7 @@ fn of_process(world: &World, p: usize, steps: &mut Steps) {
             steps.push((Action::Purge(n, Kind::Soft), Cause::Fault(Fault::SoftPurge)));
         }
         Purging::Asked(_) => {
-            let cause = timeout(answerable(&world.state, p, 0));
+            let cause = timeout(&world.state, p, 0);
             steps.push((Action::PurgeTimesOut(n), cause));
         }
         Purging::Done(..) => steps.push((Action::PurgeReturns(n), Cause::Protocol)),
@@ -152,7 +153,7 @@ fn of_requests(world: &World, p: usize, steps: &mut Steps) {
                 let flight = process.flights[usize::from(seat.flight)];
                 let builds =
                     flight.is_some_and(|flight| matches!(flight.phase, Phase::Building(_)));
-                if builds && alone(&process.requests, seat) {
+                if builds && alone(process.requests, seat) {
                     steps.push((Action::Cancel(n, m), Cause::Fault(Fault::Leaving)));
                 }
                 if !(builds && seat.role == Role::Starter) {
@@ -163,20 +164,17 @@ fn of_requests(world: &World, p: usize, steps: &mut Steps) {
     }
 }
 
-fn alone(requests: &[Request; REQUESTS], seat: Seat) -> bool {
+fn alone(requests: [Request; REQUESTS], seat: Seat) -> bool {
     let here = |request: &&Request| matches!(request, Request::Waiting(other) if other.flight == seat.flight);
     requests.iter().filter(here).count() == 1
 }
 
-fn answerable(state: &State, p: usize, token: u8) -> bool {
-    state
+/// What can still be answered times out only if something goes wrong.
+fn timeout(state: &State, p: usize, token: u8) -> Cause {
+    let answerable = state
         .wire
         .iter()
-        .any(|message| usize::from(message.from) == p && message.token == token)
-}
-
-/// What can still be answered times out only if something goes wrong.
-fn timeout(answerable: bool) -> Cause {
+        .any(|message| usize::from(message.from) == p && message.token == token);
     if answerable {
         Cause::Fault(Fault::Timeout)
     } else {
@@ -198,10 +196,7 @@ fn of_flight(world: &World, (p, f): (usize, usize), flight: Flight, steps: &mut 
             ..
         } => {
             if budget {
-                steps.push((
-                    Action::TimeOut(n, m),
-                    timeout(answerable(&world.state, p, token)),
-                ));
+                steps.push((Action::TimeOut(n, m), timeout(&world.state, p, token)));
             }
         }
         Phase::Claimed { .. } | Phase::Filled { .. } | Phase::Released { .. } => {

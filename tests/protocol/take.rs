@@ -1,9 +1,11 @@
 //! Taking a step.
 
 use crate::{
+    canon,
+    process::{Door, Held, Phase, Purging, Request, Seat},
     requests::Step,
     server::Hearing,
-    state::{Door, Held, Marker, Phase, Purging, Request, Seat, State},
+    state::{Marker, State},
     steps::{Action, Cause, Heard},
     world::{Breach, Setting, World},
 };
@@ -23,6 +25,7 @@ pub(crate) fn take(
         world.state.faults.spend(fault);
     }
     let step = world.take(action);
+    canon::forget(&mut world.state);
     (step == Step::Done).then_some((world.state, world.breach))
 }
 

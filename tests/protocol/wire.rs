@@ -1,6 +1,7 @@
 //! What is on its way to the server: a bag, for nothing keeps messages on several links in order.
 
-use crate::state::{Entry, Failure, Kind, Slot, Time, Token};
+use crate::process::Kind;
+use crate::state::{Entry, Failure, Slot, Time, Token};
 
 const CAPACITY: usize = 8;
 

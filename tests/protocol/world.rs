@@ -3,8 +3,9 @@
 use std::fmt;
 
 use crate::{
+    process::{Flight, Process},
     rules::{Rule, Rules},
-    state::{Flight, Process, State, TOKENS, Token},
+    state::{State, TOKENS, Token},
     wire::{Message, Run, Script},
 };
 
@@ -112,6 +113,10 @@ impl World {
     }
 
     /// Notes a breach, the first one.
+    #[expect(
+        clippy::fn_params_excessive_bools,
+        reason = "an invariant holds or does not"
+    )]
     pub(crate) fn require(&mut self, holds: bool, invariant: &'static str) {
         if !holds && self.breach.is_none() {
             self.breach = Some(Breach(invariant));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::scripts::{
-    ACQUIRE, EXTEND, FORCE_RELEASE, HOLDER, RELEASE, ROOM_ACQUIRE, ROOM_EXTEND, ROOM_FORCE_RELEASE,
-    ROOM_HOLDERS, ROOM_RELEASE, ROOM_WITHDRAW, WITHDRAW,
+    ACQUIRE, ACQUIRE_PLAIN, EXTEND, FORCE_RELEASE, HOLDER, RELEASE, ROOM_ACQUIRE, ROOM_EXTEND,
+    ROOM_FORCE_RELEASE, ROOM_HOLDERS, ROOM_RELEASE, ROOM_WITHDRAW, WITHDRAW,
 };
 use crate::{
     link::{Call, Script},
@@ -35,6 +35,16 @@ pub(super) fn channel(key: &Key, family: Family) -> String {
 pub(super) fn acquire(claim: &Claim, terms: &Terms) -> Invocation {
     if claim.mode() != Mode::Exclusive {
         return room_acquire(claim, terms);
+    }
+    if let ([key], true, Fencing::Off, Ttl::Millis(ttl)) =
+        (claim.keys(), claim.is_plain(), terms.fencing(), terms.ttl())
+    {
+        let call = Call::new()
+            .key(key.as_str())
+            .key(tombstone(claim))
+            .arg(&claim.value()[..])
+            .arg(ttl);
+        return (&ACQUIRE_PLAIN, call);
     }
     let proof = Proof::of_token(claim.token());
     let mut call = keys(Call::new(), claim.keys()).key(tombstone(claim));

@@ -48,7 +48,7 @@ pub(super) fn released(reply: i64) -> Result<Released, Error> {
     match reply {
         1 => Ok(Released::Released),
         2 => {
-            tracing::warn!("a lock was released, but the waiters could not be told; they poll");
+            tracing::debug!("a lock was released, but the waiters could not be told; they poll");
             Ok(Released::Released)
         }
         0 => Ok(Released::Expired),

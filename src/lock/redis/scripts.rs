@@ -3,6 +3,7 @@
 use crate::link::Script;
 
 pub(super) static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
+pub(super) static ACQUIRE_PLAIN: Script = Script::new(include_str!("scripts/acquire_plain.lua"));
 /// Compare and delete: of the locks' keys, and of any other key that holds a token.
 pub(crate) static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 pub(super) static EXTEND: Script = Script::new(include_str!("scripts/extend.lua"));
