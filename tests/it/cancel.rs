@@ -226,8 +226,9 @@ fn a_runtime_that_ends_takes_its_flights_with_it() {
     let origin = Origin::new(move |_| {
         let held = Arc::clone(&held);
         async move {
-            let _held = held;
-            pending().await
+            let () = pending().await;
+            drop(held);
+            fresh("never")
         }
     });
     let service = behind(&BufferLayer::new(cache.clone()), &origin);

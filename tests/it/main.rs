@@ -24,6 +24,8 @@ mod coalescing;
 #[cfg(test)]
 mod compose;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod disconnect;
 #[cfg(test)]
 mod http_answers;
