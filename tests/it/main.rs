@@ -26,7 +26,11 @@ mod compose;
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod disconnect;
+#[cfg(test)]
+mod endings;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
@@ -43,6 +47,8 @@ mod http_wire;
 mod keys;
 #[cfg(test)]
 mod leases;
+#[cfg(test)]
+mod limits;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
@@ -72,6 +78,14 @@ mod operations;
 #[cfg(test)]
 mod redis_faults;
 #[cfg(test)]
+mod shapes;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
+mod staleness;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod variants;
+#[cfg(test)]
+mod waiting;
