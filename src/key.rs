@@ -391,7 +391,7 @@ fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Resul
 }
 
 fn write_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
-    if !is_plain_host(host) && (host.contains('@') || host.parse::<Authority>().is_err()) {
+    if !is_plain_host(host) && (host.contains(['@', ',']) || host.parse::<Authority>().is_err()) {
         return Err(Unkeyable::Authority);
     }
     let name = match host.rsplit_once(':') {

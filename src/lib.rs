@@ -71,6 +71,13 @@
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "redis"),
+    expect(
+        dead_code,
+        reason = "Redis is the only shared tier, and takes what it needs from everywhere"
+    )
+)]
 
 mod answer;
 mod asked;

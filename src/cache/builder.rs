@@ -170,6 +170,7 @@ impl CacheBuilder {
     }
 
     #[cfg(not(feature = "redis"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with Redis it can fail")]
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
         match self.redis {
             Redis::Nowhere => Ok(None),
