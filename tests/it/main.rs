@@ -18,13 +18,21 @@
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod cancel;
+#[cfg(test)]
 mod coalescing;
 #[cfg(test)]
 mod compose;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
+mod credentials;
+#[cfg(test)]
 mod disconnect;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
+#[cfg(test)]
+mod endings;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
@@ -41,6 +49,8 @@ mod http_wire;
 mod keys;
 #[cfg(test)]
 mod leases;
+#[cfg(test)]
+mod limits;
 #[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
@@ -66,8 +76,18 @@ mod lock_wait;
 #[cfg(test)]
 mod lock_wire;
 #[cfg(test)]
+mod operations;
+#[cfg(test)]
 mod redis_faults;
+#[cfg(test)]
+mod shapes;
 #[cfg(test)]
 mod shared;
 #[cfg(test)]
+mod staleness;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod variants;
+#[cfg(test)]
+mod waiting;

@@ -181,7 +181,7 @@ fn nothing_breaks_in_any_three_faults_within_one_process() {
 }
 
 #[test]
-#[ignore = "some millions of states"]
+#[ignore = "a hundred million states: minutes, and some ten gigabytes"]
 fn nothing_breaks_in_any_two_faults_among_three_requests() {
     holds(everything(&[2, 1]).at_most(2));
 }

@@ -1,6 +1,6 @@
 //! Clients: single requests and herds of them, and what they get.
 
-use std::{any::Any, fmt::Debug, panic::AssertUnwindSafe, pin::pin};
+use std::{any::Any, fmt::Debug, panic::AssertUnwindSafe, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_stampede::{BufferLayer, BufferService, Cache, Stats};
 
-use super::origin::{Origin, OriginError};
+use super::origin::{Origin, OriginError, reply};
 
 pub type Layered = BufferService<Origin>;
 pub type Empties = Empty<Bytes>;
@@ -282,4 +282,40 @@ pub async fn assert_nothing_is_left(cache: &Cache) {
         stats.flights == 0 && stats.waiters == 0 && stats.building_bytes == 0
     })
     .await;
+}
+
+// ===== builds one after the other =====
+
+/// A layer with a minute of freshness.
+pub fn minute(cache: &Cache) -> BufferLayer {
+    BufferLayer::new(cache.clone()).ttl(Duration::from_secs(60))
+}
+
+/// A minute of freshness from the layer, over an origin that tells one build from another.
+pub fn numbered(layer: impl FnOnce(BufferLayer) -> BufferLayer) -> (Layered, Origin) {
+    let origin = Origin::new(|call| async move { reply(&[], format!("build {}", call.number)) });
+    (behind(&layer(minute(&Cache::in_memory())), &origin), origin)
+}
+
+/// How many builds these requests need, one after the other.
+pub async fn builds<'a>(
+    service: &Layered,
+    origin: &Origin,
+    requests: impl IntoIterator<Item = (&'a str, &'a [(&'a str, &'a str)])>,
+) -> usize {
+    let before = origin.builds();
+    for (target, headers) in requests {
+        ask(service, with(target, headers)).await;
+    }
+    origin.builds() - before
+}
+
+/// The same without header fields.
+pub async fn targets(service: &Layered, origin: &Origin, requests: &[&str]) -> usize {
+    builds(
+        service,
+        origin,
+        requests.iter().map(|target| (*target, &[][..])),
+    )
+    .await
 }

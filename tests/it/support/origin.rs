@@ -222,6 +222,20 @@ impl Drop for Running {
     }
 }
 
+/// An origin that is held by a gate, and then gives a fresh response.
+pub fn held() -> (Origin, Gate) {
+    let gate = Gate::closed();
+    let passed = gate.clone();
+    let origin = Origin::new(move |call| {
+        let gate = passed.clone();
+        async move {
+            gate.pass().await;
+            fresh(format!("build {}", call.number))
+        }
+    });
+    (origin, gate)
+}
+
 /// Holds builds until the test lets them go on.
 #[derive(Clone)]
 pub struct Gate(Arc<Semaphore>);

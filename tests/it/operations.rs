@@ -1,0 +1,389 @@
+//! What an operator sees: the response's own account, numbers, logs, and memory that is bounded.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::{Method, StatusCode};
+use tokio::time::sleep;
+use tower::Layer as _;
+use tower_stampede::{BufferLayer, Cache, Fallback};
+use tracing::{Subscriber, span};
+use tracing_subscriber::{
+    Layer, fmt::MakeWriter, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
+};
+
+use crate::support::{
+    client::{ask, attempt, behind, get, herd, same, settle, until, with},
+    origin::{Gate, Origin, OriginError, failure, fresh, no_store, reply},
+};
+
+// ===== Cache-Status =====
+
+#[tokio::test(start_paused = true)]
+async fn every_answer_says_where_it_comes_from() {
+    let cache = Cache::in_memory();
+    let origin = Origin::new(|_| async {
+        sleep(Duration::from_millis(10)).await;
+        reply(
+            &[("cache-control", "max-age=60, stale-while-revalidate=60")],
+            "body",
+        )
+    });
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+
+    let herd = same(&service, 2, "/").answers().await;
+    sleep(Duration::from_secs(10)).await;
+    let hit = ask(&service, get("/")).await;
+    sleep(Duration::from_secs(55)).await;
+    let stale = ask(&service, get("/")).await;
+    let mut post = get("/");
+    *post.method_mut() = Method::POST;
+    let post = ask(&service, post).await;
+    let bypass = ask(&service, with("/", &[("cookie", "a=b")])).await;
+
+    assert_eq!(
+        herd[0].status_line(),
+        "stampede; fwd=uri-miss; stored; ttl=60"
+    );
+    assert_eq!(herd[1].status_line(), "stampede; fwd=uri-miss; collapsed");
+    assert_eq!(hit.status_line(), "stampede; hit; ttl=50");
+    assert_eq!(hit.header("age"), "10");
+    assert!(
+        stale.status_line().starts_with("stampede; hit; ttl=-"),
+        "{}",
+        stale.status_line()
+    );
+    assert_eq!(post.status_line(), "stampede; fwd=method");
+    assert_eq!(bypass.status_line(), "stampede; fwd=bypass; detail=cookie");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_not_stored_says_why() {
+    let responses: [(&str, &str, &str); 5] = [
+        ("cache-control", "no-store", "no-store"),
+        ("cache-control", "private", "private"),
+        ("set-cookie", "a=b", "set-cookie"),
+        ("vary", "*", "vary-star"),
+        ("x-nothing", "of note", "no-freshness"),
+    ];
+    for (name, value, detail) in responses {
+        let origin = Origin::new(move |_| async move { reply(&[(name, value)], "body") });
+        let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+        let answer = ask(&service, get("/")).await;
+
+        assert_eq!(
+            answer.status_line(),
+            format!("stampede; fwd=uri-miss; detail={detail}")
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_and_a_failure_say_so() {
+    let cache = Cache::in_memory();
+    let gate = Gate::closed();
+    let origin = Origin::new(move |call| {
+        let gate = gate.clone();
+        async move {
+            if call.parts.uri.path() == "/stuck" {
+                gate.pass().await;
+            }
+            failure(500, "broken")
+        }
+    });
+    let layer = BufferLayer::new(cache.clone())
+        .wait_timeout(Duration::from_millis(10))
+        .build_timeout(Duration::from_millis(50));
+    let rejecting = behind(&layer.clone().fallback(Fallback::Reject), &origin);
+    let patient = behind(&layer, &origin);
+
+    let rejected = ask(&rejecting, get("/stuck")).await;
+    let failed = ask(&patient, get("/broken")).await;
+    let remembered = ask(&patient, get("/broken")).await;
+    let timed_out = ask(&patient, get("/stuck?again")).await;
+
+    assert_eq!(
+        rejected.status_line(),
+        "stampede; fwd=uri-miss; detail=wait-timeout"
+    );
+    assert_eq!(
+        failed.status_line(),
+        "stampede; fwd=uri-miss; detail=failed"
+    );
+    assert_eq!(
+        remembered.status_line(),
+        "stampede; fwd=uri-miss; collapsed; detail=failed"
+    );
+    assert_eq!(timed_out.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        timed_out.status_line(),
+        "stampede; fwd=uri-miss; detail=build-timeout"
+    );
+}
+
+// ===== numbers =====
+
+#[tokio::test(start_paused = true)]
+async fn the_numbers_add_up() {
+    let cache = Cache::in_memory();
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(10)).await;
+        match call.parts.uri.path() {
+            "/broken" => failure(500, "broken"),
+            "/mine" => no_store("mine"),
+            _ => fresh("body"),
+        }
+    });
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+
+    same(&service, 5, "/report").answers().await;
+    same(&service, 3, "/report").answers().await;
+    same(&service, 4, "/broken").answers().await;
+    same(&service, 6, "/mine").answers().await;
+    ask(&service, with("/report", &[("cookie", "a=b")])).await;
+
+    let stats = cache.stats();
+    assert_eq!(
+        (stats.hits, stats.collapsed, stats.failed, stats.bypassed),
+        (3, 4, 3, 1)
+    );
+    assert_eq!(stats.builds, 1 + 1 + 6);
+    assert_eq!(origin.builds(), 1 + 1 + 6 + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_entries_are_bounded_by_bytes() {
+    let capacity = 1024 * 1024;
+    let cache = Cache::builder().capacity(capacity).build().unwrap();
+    let origin = Origin::new(|_| async { fresh(vec![b'x'; 10_000]) });
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+
+    for page in 0..2000 {
+        ask(&service, get(&format!("/page/{page}"))).await;
+    }
+
+    // What has just been written is counted with a delay of at most some dozens of entries.
+    assert!(
+        cache.stats().bytes <= capacity + 100 * 11_000,
+        "{:?}",
+        cache.stats()
+    );
+    let before = origin.builds();
+    for page in 0..2000 {
+        ask(&service, get(&format!("/page/{page}"))).await;
+    }
+    assert!(
+        origin.builds() - before > 1500,
+        "most of it has been evicted"
+    );
+}
+
+// ===== logs =====
+
+/// Collects what would be written to a log.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+
+    /// Everything that this thread logs from `level` up.
+    fn collecting(level: tracing::Level) -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(level)
+            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
+            .with_writer(log.clone())
+            .with_ansi(false)
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_hold_neither_keys_nor_fields_nor_bodies() {
+    let (log, _guard) = Log::collecting(tracing::Level::TRACE);
+    let cache = Cache::in_memory();
+    let origin = Origin::fallible(|call| async move {
+        sleep(Duration::from_millis(10)).await;
+        match call.parts.uri.path() {
+            "/SECRET/error" => Err(OriginError::new("broken")),
+            "/SECRET/broken" => Ok(failure(500, "SECRET body")),
+            "/SECRET/mine" => Ok(reply(&[("set-cookie", "sid=SECRET")], "SECRET body")),
+            _ => Ok(fresh("SECRET body")),
+        }
+    });
+    let service = behind(
+        &BufferLayer::new(cache.clone())
+            .vary_by_cookie("session")
+            .name("reports"),
+        &origin,
+    );
+
+    for path in [
+        "/SECRET/error",
+        "/SECRET/broken",
+        "/SECRET/mine",
+        "/SECRET/fine",
+        "/SECRET/fine",
+    ] {
+        let request = || {
+            with(
+                &format!("{path}?token=SECRET"),
+                &[("cookie", "session=SECRET")],
+            )
+        };
+        herd(&service, [request(), request()]).outcomes().await;
+        attempt(
+            service.clone(),
+            with(path, &[("authorization", "Bearer SECRET")]),
+        )
+        .await;
+    }
+    until(&cache, |stats| stats.flights == 0).await;
+
+    assert!(log.text().contains("flight"), "the log is at work");
+    assert!(!log.text().contains("SECRET"), "{}", log.text());
+}
+
+#[tokio::test(start_paused = true)]
+async fn ordinary_work_is_silent_at_info() {
+    let (log, _guard) = Log::collecting(tracing::Level::INFO);
+    let origin = Origin::new(|call| async move {
+        match call.number % 3 {
+            0 => no_store("mine"),
+            1 => failure(500, "broken"),
+            _ => fresh("body"),
+        }
+    });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+    for page in 0..1000 {
+        ask(&service, get(&format!("/page/{page}"))).await;
+    }
+
+    assert_eq!(log.text(), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_says_once_that_credentials_bypass_it() {
+    let (log, _guard) = Log::collecting(tracing::Level::INFO);
+    let origin = Origin::new(|_| async { fresh("body") });
+    let service = behind(
+        &BufferLayer::new(Cache::in_memory()).name("reports"),
+        &origin,
+    );
+
+    for _ in 0..100 {
+        ask(&service, with("/", &[("cookie", "session=SECRET")])).await;
+    }
+
+    assert_eq!(log.text().lines().count(), 1, "{}", log.text());
+    assert!(log.text().contains("reports") && !log.text().contains("SECRET"));
+}
+
+/// Notes how each flight's span is related to others.
+#[derive(Clone, Default)]
+struct Relations(Arc<Mutex<Vec<String>>>);
+
+impl<S> Layer<S> for Relations
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
+        if attributes.metadata().name() == "flight" {
+            let root = if attributes.is_root() {
+                "root"
+            } else {
+                "child"
+            };
+            self.0.lock().unwrap().push(root.to_owned());
+        }
+    }
+
+    fn on_follows_from(&self, span: &span::Id, follows: &span::Id, context: Context<'_, S>) {
+        let name = |id| context.span(id).map_or("", |span| span.name());
+        self.0
+            .lock()
+            .unwrap()
+            .push(format!("{} follows {}", name(span), name(follows)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flight_follows_from_its_starter_and_is_nobodys_child() {
+    let relations = Relations::default();
+    let subscriber = tracing_subscriber::registry().with(relations.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let origin = Origin::new(|_| async { fresh("body") });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+    let span = tracing::info_span!("client");
+    tracing::Instrument::instrument(ask(&service, get("/")), span).await;
+    settle().await;
+
+    assert_eq!(
+        *relations.0.lock().unwrap(),
+        ["root", "flight follows client"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn debugging_output_shows_no_secrets() {
+    let cache = Cache::in_memory();
+    let layer = BufferLayer::new(cache.clone())
+        .name("reports")
+        .vary_by_cookie("session");
+    let mut service = layer.layer(tower::service_fn(|_: http::Request<String>| async {
+        Ok::<_, std::convert::Infallible>(http::Response::new(String::from("SECRET")))
+    }));
+    let request = http::Request::get("/SECRET").body(String::new()).unwrap();
+    let answer = tower::Service::call(&mut service, request);
+
+    let shown = format!("{cache:?} {layer:?} {service:?} {answer:?}");
+    let response = answer.await.expect("it is answered");
+    let shown = format!("{shown} {:?}", response.body());
+
+    assert!(!shown.contains("SECRET"), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_url_that_is_too_long_for_a_key_is_passed_on() {
+    let origin = Origin::new(|_| async { fresh("body") });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+    let short = ask(&service, get(&format!("/{}", "x".repeat(8000)))).await;
+    let long = ask(&service, get(&format!("/{}", "x".repeat(9000)))).await;
+
+    assert!(short.status_line().contains("stored"));
+    assert_eq!(
+        long.status_line(),
+        "stampede; fwd=bypass; detail=key-length"
+    );
+}
