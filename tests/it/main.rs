@@ -29,10 +29,10 @@ mod connections;
 mod credentials;
 #[cfg(test)]
 mod disconnect;
-#[cfg(all(test, feature = "redis"))]
-mod examples;
 #[cfg(test)]
 mod endings;
+#[cfg(all(test, feature = "redis"))]
+mod examples;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
