@@ -24,47 +24,50 @@ const CALLS: u32 = 100;
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     let mut bare = Subject::new("bare service", bare());
-    let mut hit = Subject::new("hit", layer().layer(bare.service.clone()))
-        .warmed()
-        .await;
-    compare(&mut bare, &mut hit, Some(1.3));
-
-    let mut route = Subject::new(
-        "axum route",
-        Router::new().route(
-            "/report",
-            get(async || (fields(), Bytes::from_static(&BODY))),
-        ),
-    );
+    let hit = layer().layer(bare.service.clone());
+    let mut hit = Subject::new("hit", hit).warmed().await;
+    let route = get(async || (fields(), Bytes::from_static(&BODY)));
+    let mut route = Subject::new("axum route", Router::new().route("/report", route));
     let around = layer().layer(route.service.clone());
-    let mut before = Subject::new("hit before the router", around).warmed().await;
-    compare(&mut route, &mut before, Some(0.7));
+    let mut around = Subject::new("hit before the router", around).warmed().await;
     let inside = route.service.clone().layer(layer());
-    let mut behind = Subject::new("hit behind the routing", inside)
+    let mut inside = Subject::new("hit behind the routing", inside)
         .warmed()
         .await;
-    compare(&mut route, &mut behind, None);
+
+    let mut times = [const { Vec::new() }; 5];
+    for _ in 0..ROUNDS {
+        let round = [
+            time(&mut bare),
+            time(&mut hit),
+            time(&mut route),
+            time(&mut around),
+            time(&mut inside),
+        ];
+        times
+            .iter_mut()
+            .zip(round)
+            .for_each(|(times, time)| times.push(time));
+    }
+    let [of_bare, of_hit, of_route, of_around, of_inside] = times.map(quartile);
+    report(
+        (hit.name, of_hit),
+        (bare.name, of_bare),
+        ", goal: at most 1.3",
+    );
+    report(
+        (around.name, of_around),
+        (route.name, of_route),
+        ", goal: at most 0.7",
+    );
+    report((inside.name, of_inside), (route.name, of_route), "");
 }
 
-/// Times both in turns, and prints the ratio of their lower quartiles: a round in which another
-/// process had the core is not what is asked for.
-fn compare<S, T, B, C>(base: &mut Subject<S, B>, subject: &mut Subject<T, C>, goal: Option<f64>)
-where
-    S: Service<Request<RequestBody>, Response = Response<B>, Error: fmt::Debug> + Clone,
-    T: Service<Request<RequestBody>, Response = Response<C>, Error: fmt::Debug> + Clone,
-    B: Body<Data = Bytes, Error: fmt::Debug>,
-    C: Body<Data = Bytes, Error: fmt::Debug>,
-{
-    let (mut bases, mut subjects): (Vec<_>, Vec<_>) =
-        (0..ROUNDS).map(|_| (time(base), time(subject))).unzip();
-    let (bases, subjects) = (quartile(&mut bases), quartile(&mut subjects));
-    let ratio = format!("{} / {}", subject.name, base.name);
-    let goal = goal
-        .map(|goal| format!(", goal: at most {goal}"))
-        .unwrap_or_default();
+fn report((name, time): (&str, f64), (base, of_base): (&str, f64), goal: &str) {
+    let ratio = format!("{name} / {base}");
     println!(
-        "{ratio:>40} {:>5.2} ({subjects:.0} ns / {bases:.0} ns{goal})",
-        subjects / bases
+        "{ratio:>40} {:>5.2} ({time:.0} ns / {of_base:.0} ns{goal})",
+        time / of_base
     );
 }
 
@@ -81,7 +84,8 @@ where
     start.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS)
 }
 
-fn quartile(times: &mut [f64]) -> f64 {
+/// The lower quartile: a round in which another process had the core is not what is asked for.
+fn quartile(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 4).copied().unwrap_or_default()
 }
