@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    mem,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -72,28 +73,13 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let fields = Fields::of(&parts.headers);
-        if let Err(outcome) = asked::eligible(&parts, &body, fields, &self.policy) {
-            return self.bypass(parts, body, outcome);
-        }
-        for offer in &self.policy.offers {
-            offer.reduce(&mut parts.headers);
-        }
-        let demand = self.policy.demand(fields.within(&parts.headers));
-        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
-            return self.bypass(parts, body, Outcome::bypass("request-no-store"));
-        }
-        with_scratch(|key| match self.identify(&parts, fields, key) {
+        let mut key = Scratch::borrow();
+        // By reference: a request is large, and is moved only if it goes further than a hit.
+        match self.look(&mut parts, &body, &mut key.0) {
+            Ok((Local::Answer(response), _)) => ResponseFuture::ready(response),
+            Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
             Err(outcome) => self.bypass(parts, body, outcome),
-            Ok(authorization) => {
-                let facts = Facts {
-                    authorization,
-                    demand,
-                    fields,
-                };
-                self.answer((parts, body), key, facts)
-            }
-        })
+        }
     }
 }
 
@@ -127,12 +113,46 @@ impl<S> BufferService<S> {
         asked::admitted(fields.within(&parts.headers), keyed, &self.policy)
     }
 
-    /// Answers from the local tier, or starts the exchange.
-    fn answer<ReqBody, ResBody>(
+    /// Classifies the request, writes its key, and looks it up in the local tier.
+    fn look<ReqBody: http_body::Body, B>(
+        &self,
+        parts: &mut Parts,
+        body: &ReqBody,
+        key: &mut Vec<u8>,
+    ) -> Result<(Local<B>, Facts), Outcome> {
+        let fields = Fields::of(&parts.headers);
+        asked::eligible(parts, body, fields, &self.policy)?;
+        for offer in &self.policy.offers {
+            offer.reduce(&mut parts.headers);
+        }
+        let demand = self.policy.demand(fields.within(&parts.headers));
+        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
+            return Err(Outcome::bypass("request-no-store"));
+        }
+        let facts = Facts {
+            authorization: self.identify(parts, fields, key)?,
+            demand,
+            primary: key.len(),
+        };
+        let now = Instant::now();
+        let found = match self.policy.mode {
+            Mode::Cache => self.cache.find(key, &parts.headers, now),
+            Mode::Coalesce | Mode::Bypass => Found::Nothing,
+        };
+        let wanted = Wanted {
+            method: &parts.method,
+            headers: fields.within(&parts.headers),
+        };
+        Ok((self.use_found((found, now), wanted, demand), facts))
+    }
+
+    /// What is no hit: refreshes, passes on, or starts the exchange.
+    fn go_on<ReqBody, ResBody>(
         &self,
         (parts, body): (Parts, ReqBody),
-        key: &mut Vec<u8>,
+        key: &[u8],
         facts: Facts,
+        local: Local<ResBody>,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
@@ -143,21 +163,11 @@ impl<S> BufferService<S> {
         ResBody::Data: Send,
         ResBody::Error: Into<BoxError>,
     {
-        let now = Instant::now();
-        let primary = key.len();
-        let found = match self.policy.mode {
-            Mode::Cache => self.cache.find(key, &parts.headers, now),
-            Mode::Coalesce | Mode::Bypass => Found::Nothing,
-        };
-        let wanted = Wanted {
-            method: &parts.method,
-            headers: facts.fields.within(&parts.headers),
-        };
-        let stale = match self.use_found((found, now), wanted, facts.demand) {
+        let stale = match local {
             Local::Answer(response) => return ResponseFuture::ready(response),
-            Local::Stale(_, entry) if self.is_building(&parts, key, primary) => Some(entry),
+            Local::Stale(_, entry) if self.is_building(&parts, key, facts.primary) => Some(entry),
             Local::Stale(response, entry) => {
-                let exchange = self.exchange((parts, body), (key, primary), facts, Some(entry));
+                let exchange = self.exchange((parts, body), key, facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
@@ -169,7 +179,7 @@ impl<S> BufferService<S> {
         {
             return ResponseFuture::ready(answer::only_if_cached());
         }
-        if self.is_building(&parts, key, primary) {
+        if self.is_building(&parts, key, facts.primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
         if self.policy.passes(&parts) {
@@ -184,7 +194,7 @@ impl<S> BufferService<S> {
                 Outcome::forward(reason, End::Unstored).because("range"),
             );
         }
-        let exchange = self.exchange((parts, body), (key, primary), facts, stale);
+        let exchange = self.exchange((parts, body), key, facts, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
     }
 
@@ -198,7 +208,7 @@ impl<S> BufferService<S> {
     fn exchange<ReqBody>(
         &self,
         (parts, body): (Parts, ReqBody),
-        (key, primary): (&[u8], usize),
+        key: &[u8],
         facts: Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
@@ -217,7 +227,7 @@ impl<S> BufferService<S> {
             cache: self.cache.clone(),
             policy: Arc::clone(&self.policy),
             key: Key::new(key),
-            resource: Key::new(key.get(..primary).unwrap_or_default()),
+            resource: Key::new(key.get(..facts.primary).unwrap_or_default()),
             tag: self.policy.key.uri_tag(&parts),
             asked,
             parcel: Parcel::new(Request::from_parts(parts, body)),
@@ -260,7 +270,8 @@ impl<S> BufferService<S> {
 struct Facts {
     authorization: storable::Authorization,
     demand: Option<RequestDirectives>,
-    fields: Fields,
+    /// How much of the key names the resource; the rest names its variant.
+    primary: usize,
 }
 
 /// What the local tier's find is worth.
@@ -272,13 +283,21 @@ enum Local<B> {
     Nothing(Option<Arc<Entry>>),
 }
 
-/// Lends out a buffer for the key, so that a hit allocates none.
-fn with_scratch<T>(work: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    thread_local! {
-        static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+/// A buffer for the key on loan from the thread, so that a hit allocates none.
+struct Scratch(Vec<u8>);
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Scratch {
+    fn borrow() -> Self {
+        Self(SCRATCH.take())
     }
-    let mut scratch = SCRATCH.take();
-    let result = work(&mut scratch);
-    SCRATCH.set(scratch);
-    result
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        SCRATCH.set(mem::take(&mut self.0));
+    }
 }

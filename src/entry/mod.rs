@@ -277,10 +277,13 @@ impl Entry {
 
     /// The remaining freshness in seconds, negative once it is stale.
     pub(crate) fn ttl(&self, now: Instant) -> i64 {
-        let left = self.lifetime.fresh_until.saturating_duration_since(now);
-        let over = now.saturating_duration_since(self.lifetime.fresh_until);
         let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-        seconds(left) - seconds(over)
+        let fresh_until = self.lifetime.fresh_until;
+        if now <= fresh_until {
+            seconds(fresh_until - now)
+        } else {
+            -seconds(now - fresh_until)
+        }
     }
 
     /// Whether nothing it carries has been purged since its build began.
