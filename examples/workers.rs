@@ -5,7 +5,11 @@
 
 mod parts;
 
-use std::{error::Error, process, time::Duration};
+use std::{
+    error::Error,
+    process::{self, ExitCode},
+    time::Duration,
+};
 
 use axum::{Router, routing::get};
 use clap::{Parser, Subcommand};
@@ -39,7 +43,11 @@ enum Role {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failed> {
+async fn main() -> ExitCode {
+    parts::exit_code(run_role().await)
+}
+
+async fn run_role() -> Result<(), Failed> {
     let Command { redis, role } = Command::parse();
     match role {
         Some(Role::Worker { redis, address }) => worker(redis, &address).await,

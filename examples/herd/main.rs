@@ -22,7 +22,7 @@ mod report;
 mod run;
 mod worker;
 
-use std::error::Error;
+use std::{error::Error, process::ExitCode};
 
 use clap::{Parser, Subcommand, ValueEnum as _};
 use parts::redis_server;
@@ -75,7 +75,11 @@ enum Role {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failed> {
+async fn main() -> ExitCode {
+    parts::exit_code(run_role().await)
+}
+
+async fn run_role() -> Result<(), Failed> {
     let Command { options, role } = Command::parse();
     match role {
         Some(Role::Worker(options)) => worker::run(options).await,
