@@ -3,6 +3,7 @@
 use std::{
     env,
     process::{Child, Command, Stdio},
+    slice,
     time::Duration,
 };
 
@@ -13,8 +14,8 @@ use tower_stampede::{Cache, Fallback};
 use crate::support::{
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, layer, settled, text, until,
-        waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, layer, settled, text,
+        uncacheable, until, waiting,
     },
 };
 
@@ -32,6 +33,18 @@ fn leases(redis: &RedisServer) -> Vec<String> {
 async fn lease(redis: &RedisServer) -> String {
     until(|| leases(redis).len() == 1).await;
     leases(redis).remove(0)
+}
+
+/// Returns once events reach `cache`: the first subscription detaches the flights under way.
+async fn following(redis: &RedisServer, cache: &Cache) {
+    let worker = Handler::open().worker(&layer(cache), uncacheable);
+    worker.get("/first").await;
+    until(|| {
+        let subscribers: (String, usize) = redis.command(&["PUBSUB", "NUMSUB", "stampede:events"]);
+        subscribers.1 == 1 && leases(redis).is_empty()
+    })
+    .await;
+    settled(cache).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,9 +78,11 @@ async fn a_lost_lease_never_stores_and_never_fails_its_request() {
     for thief in [None, Some("somebody else's")] {
         let redis = RedisServer::start();
         let cache = with_short_leases(redis.url());
+        following(&redis, &cache).await;
         let handler = Handler::held();
         let worker = handler.worker(&layer(&cache), text);
         let herd = worker.herd("/report", 5);
+        waiting(slice::from_ref(&cache), 5).await;
         let lease = lease(&redis).await;
 
         match thief {
@@ -95,7 +110,7 @@ async fn a_build_whose_lease_is_lost_takes_no_newcomers() {
     let handler = Handler::held();
     let worker = handler.worker(&layer(&cache), text);
     let herd = worker.herd("/report", 5);
-    waiting(std::slice::from_ref(&cache), 5).await;
+    waiting(slice::from_ref(&cache), 5).await;
     let lease = lease(&redis).await;
 
     redis.command::<()>(&["DEL", &lease]);
