@@ -107,6 +107,7 @@ async fn a_lost_lease_never_stores_and_never_fails_its_request() {
 async fn a_build_whose_lease_is_lost_takes_no_newcomers() {
     let redis = RedisServer::start();
     let cache = with_short_leases(redis.url());
+    following(&redis, &cache).await;
     let handler = Handler::held();
     let worker = handler.worker(&layer(&cache), text);
     let herd = worker.herd("/report", 5);
