@@ -28,8 +28,6 @@ mod connections;
 #[cfg(test)]
 mod credentials;
 #[cfg(test)]
-mod disconnect;
-#[cfg(test)]
 mod endings;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
