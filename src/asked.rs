@@ -39,11 +39,13 @@ impl Asked {
         self.demand.is_none_or(|demand| entry.suits(&demand, now))
     }
 
-    /// Why it goes to the inner service although there is `entry`.
-    pub(crate) fn reason(&self, entry: &Entry) -> Forward {
-        match entry.worth(Instant::now()) {
-            Worth::Fresh if self.demand.is_some() => Forward::Request,
-            _ => Forward::Stale,
+    /// Why it goes to the inner service: there is at most a `stale` entry for its `key`.
+    pub(crate) fn reason(&self, stale: Option<&Entry>, (resource, key): (&Key, &Key)) -> Forward {
+        match stale.map(|entry| entry.worth(Instant::now())) {
+            Some(Worth::Fresh) if self.demand.is_some() => Forward::Request,
+            Some(_) => Forward::Stale,
+            None if key == resource => Forward::Miss,
+            None => Forward::VaryMiss,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
     body::Memory,
     flight::Flights,
     key::{self, Digest, Key},
-    local::{Found, Local},
+    local::{Found, Local, Note},
     purges::{Moment, Purges},
     shared::{Place, Shared},
     task,
@@ -77,8 +77,9 @@ impl Cache {
     /// every process that shares this cache's namespace.
     ///
     /// Builds that are under way are not stored: they answer only those who were already waiting.
-    /// When this returns, no request that comes to this process later gets what was purged; other
-    /// processes follow within the delay of one event.
+    /// Without a shared tier, no request that comes after this has returned gets what was purged.
+    /// With one, all processes follow within the delay of one event, this one too: a request that
+    /// asked the shared tier while it was being told may have brought the old entry back until then.
     ///
     /// `uri` is absolute (`http://shop.example/report`); for a service that gets requests without
     /// `Host`, a path alone (`/report`) names what it stores.
@@ -137,6 +138,11 @@ impl Cache {
 
     pub(crate) fn find(&self, key: &mut Vec<u8>, request: &HeaderMap, now: Instant) -> Found {
         self.0.local.find(key, request, &self.0.purges, now)
+    }
+
+    /// What has been noted beside `key`, unless a purge of `tag` has overtaken it.
+    pub(crate) fn note(&self, key: &Key, tag: Digest) -> Option<Note> {
+        self.0.local.note(key, tag, &self.0.purges)
     }
 
     pub(crate) fn local(&self) -> &Local {

@@ -305,6 +305,11 @@ impl Entry {
         self.checked.fetch_max(moment.number(), Ordering::Relaxed);
     }
 
+    /// Whether it may answer in place of a build that failed or takes too long (RFC 5861 section 4).
+    pub(crate) fn may_stand_in(&self, now: Instant, purges: &Purges) -> bool {
+        self.worth(now) != Worth::Nothing && self.is_valid(purges)
+    }
+
     /// Whether a request that came at `joined` may be answered by this entry's build: it was there
     /// before any purge that reached the build.
     pub(crate) fn may_answer(&self, joined: Moment, purges: &Purges) -> bool {

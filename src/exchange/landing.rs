@@ -14,15 +14,16 @@ use tower_service::Service;
 
 use super::{
     build::{self, Broken, Delivery, Drained, Payload},
+    delivery::{Starter, Unsent, with_outcome},
     keeper::Keeper,
     nested::Building,
 };
 use crate::{
     answer,
     asked::Asked,
-    body::{Body, BoxError, Growing, Rest, Writer},
+    body::{Body, BoxError, Growing, Writer},
     cache::Cache,
-    entry::{self, Entry, Head, Lifetime, Origin, Variant, Worth},
+    entry::{self, Entry, Head, Lifetime, Origin, Variant},
     flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{
         fields,
@@ -131,7 +132,7 @@ where
                 } else {
                     Release::Nothing
                 };
-                self.set_free(Verdict::Uncacheable);
+                self.land_for_those_here(Verdict::Uncacheable);
                 self.deliver_passed(parts, body, reason.as_str());
                 self.release(release).await;
             }
@@ -160,7 +161,7 @@ where
             return self.fail(failure, "status").await;
         }
         let release = self.remember_uncacheable();
-        self.set_free(Verdict::TooLarge);
+        self.land_for_those_here(Verdict::TooLarge);
         self.deliver_passed(parts, body, "too-large");
         self.release(release).await;
     }
@@ -180,7 +181,7 @@ where
         };
         match judged {
             Plan::Alone(reason) => {
-                self.set_free(Verdict::Uncacheable);
+                self.land_for_those_here(Verdict::Uncacheable);
                 let outcome = Outcome::forward(self.reason(), End::Unstored);
                 let outcome = outcome.confirmed().because(reason.as_str());
                 self.deliver_whole(parts, whole, outcome);
@@ -201,12 +202,6 @@ where
 
     fn judge(&self, parts: &Parts) -> Result<Plan, Payload> {
         build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
-    }
-
-    fn deliver_whole(&mut self, parts: Parts, whole: (Bytes, Option<HeaderMap>), outcome: Outcome) {
-        let parts = with_outcome(parts, outcome);
-        let response = answer::complete(parts, whole, self.asked.wanted());
-        self.deliver(Delivery::Response(response));
     }
 
     /// Reads the body to its end, handing it out meanwhile where that is safe.
@@ -287,12 +282,12 @@ where
             }
             Drained::TooLarge(_) => {
                 let release = self.remember_uncacheable();
-                self.set_free(Verdict::TooLarge);
+                self.land_for_those_here(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
                 self.release(release).await;
             }
             Drained::NoRoom(_) => {
-                self.set_free(Verdict::TooLarge);
+                self.land_for_those_here(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
                 self.release(Release::Nothing).await;
             }
@@ -406,13 +401,11 @@ where
 
     /// Gives the response to those in the flight, and nobody later.
     async fn share(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
-        let flight = self.pilot.flight();
         let Some(head) = self.head_of(&judged) else {
             return self.release(Release::Nothing).await;
         };
-        let entry = entry::unstored(head, body, trailers, flight.began);
-        flight.seal();
-        flight.tell(News::Landed(Verdict::Shared(entry)));
+        let entry = entry::unstored(head, body, trailers, self.pilot.flight().began);
+        self.land_for_those_here(Verdict::Shared(entry));
         self.release(Release::Nothing).await;
     }
 
@@ -425,16 +418,14 @@ where
     /// Shares a failure with the flight, and remembers it for a moment.
     async fn fail(self, failure: Failure, detail: &'static str) {
         tracing::debug!(detail, "the build failed");
-        let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
+        let stale = self.stand_in().cloned();
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
         self.remember(
             Note::Failed(Arc::clone(&failure)),
             self.cache.failure_memo(),
         );
-        let flight = self.pilot.flight();
-        flight.seal();
-        flight.tell(News::Landed(Verdict::Failed(Arc::clone(&failure))));
-        let entry = failure.as_entry(flight.began);
+        self.land_for_those_here(Verdict::Failed(Arc::clone(&failure)));
+        let entry = failure.as_entry(self.pilot.flight().began);
         let release = Release::Failed(self.cache.failure_memo(), &entry);
         self.release(release).await;
     }
@@ -445,7 +436,8 @@ where
         Release::HitForMiss(period)
     }
 
-    fn set_free(&self, verdict: Verdict) {
+    /// Tells those in the flight, and lets nobody else in.
+    fn land_for_those_here(&self, verdict: Verdict) {
         self.pilot.flight().seal();
         self.pilot.flight().tell(News::Landed(verdict));
     }
@@ -466,101 +458,8 @@ where
         }
     }
 
-    // ===== to the request that started the build =====
-
-    fn deliver(&mut self, delivery: Delivery<B, E>) {
-        if let Some(channel) = self.delivery.take() {
-            // A starter that has gone away gets nothing.
-            drop(channel.send(delivery));
-        }
+    pub(super) fn reason(&self) -> Forward {
+        self.asked
+            .reason(self.stale.as_deref(), (&self.resource, &self.key))
     }
-
-    /// A stale entry stands in for an error (RFC 5861 section 4).
-    fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
-        let stale = self.stale.clone().filter(|stale| self.may_stand_in(stale));
-        let delivery = stale.map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(&stale, self.asked.wanted(), Instant::now()))
-        });
-        self.deliver(delivery);
-    }
-
-    fn may_stand_in(&self, stale: &Entry) -> bool {
-        stale.worth(Instant::now()) != Worth::Nothing && stale.is_valid(self.cache.purges())
-    }
-
-    fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
-        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        let parts = with_outcome(parts, outcome);
-        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
-        self.deliver(Delivery::Response(response));
-    }
-
-    fn outcome(&self, judged: &Judged) -> Outcome {
-        let forward = |end| Outcome::forward(self.reason(), end);
-        match judged.fate {
-            Fate::Stored(lifetime) => {
-                let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
-                forward(End::Stored { ttl })
-            }
-            Fate::Shared(detail) => forward(End::Unstored).because(detail),
-            Fate::Failed(_) => forward(End::Unstored).because("failed"),
-        }
-    }
-
-    fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
-        let response = Delivery::Response(response);
-        match judged.fate {
-            Fate::Failed(_) => self.deliver_stale_or(response),
-            Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
-        }
-    }
-
-    /// The response whose body is still growing; what comes back takes the part nobody shares.
-    fn deliver_leading(&mut self, unsent: Unsent, judged: &Judged) -> oneshot::Sender<Rest<B>> {
-        let (rest, following) = oneshot::channel();
-        let presence = self.pilot.flight().presence();
-        let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
-        let parts = with_outcome(unsent.parts, self.outcome(judged));
-        let response = answer::opening(parts, body, self.asked.wanted());
-        self.deliver_response(response, judged);
-        rest
-    }
-
-    /// What nobody shares goes to the starter, behind what it shared.
-    fn hand_over(&mut self, judged: &Judged, drained: Drained<B>, starter: Starter<B>) {
-        let rest = match starter {
-            Starter::Reads(rest) => rest,
-            Starter::Waits(unsent) => self.deliver_leading(unsent, judged),
-        };
-        if let Some(drained) = drained.into_rest() {
-            // A starter that has gone away does not want it.
-            drop(rest.send(drained));
-        }
-    }
-
-    fn reason(&self) -> Forward {
-        match &self.stale {
-            Some(stale) => self.asked.reason(stale),
-            None if self.key == self.resource => Forward::Miss,
-            None => Forward::VaryMiss,
-        }
-    }
-}
-
-/// A response that its starter has not got yet.
-struct Unsent {
-    parts: Parts,
-    growing: Growing,
-    hint: SizeHint,
-}
-
-/// Where the request that started the build is.
-enum Starter<B> {
-    Waits(Unsent),
-    Reads(oneshot::Sender<Rest<B>>),
-}
-
-fn with_outcome(mut parts: Parts, outcome: Outcome) -> Parts {
-    outcome.write(&mut parts.headers);
-    parts
 }

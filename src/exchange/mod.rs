@@ -2,9 +2,10 @@
 //! when the wait has been long enough.
 //!
 //! The other half, what the flight itself does, is in [`leading`]; how it drives the inner service
-//! is in [`build`].
+//! is in [`build`], and what the starter of a build gets of it in [`delivery`].
 
 mod build;
+mod delivery;
 mod keeper;
 mod landing;
 mod leading;
@@ -142,8 +143,8 @@ where
     }
 
     fn note(&self) -> Option<Note> {
-        let key = self.asked.key_in_class(&self.key);
-        self.cache.local().note(&key, self.tag, self.cache.purges())
+        self.cache
+            .note(&self.asked.key_in_class(&self.key), self.tag)
     }
 
     fn join(&self, slot: Slot) -> Joined {
@@ -329,8 +330,7 @@ where
     fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
         let entry = self.stale.as_ref()?;
         let now = Instant::now();
-        let usable = entry.worth(now) != Worth::Nothing && entry.is_valid(self.cache.purges());
-        usable.then(|| {
+        entry.may_stand_in(now, self.cache.purges()).then(|| {
             self.cache.count().stale();
             answer::hit(entry, self.asked.wanted(), now)
         })
@@ -376,11 +376,8 @@ where
     }
 
     fn reason(&self) -> Forward {
-        match &self.stale {
-            Some(stale) => self.asked.reason(stale),
-            None if self.key == self.resource => Forward::Miss,
-            None => Forward::VaryMiss,
-        }
+        self.asked
+            .reason(self.stale.as_deref(), (&self.resource, &self.key))
     }
 }
 

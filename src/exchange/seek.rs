@@ -50,7 +50,8 @@ impl Seek<'_> {
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
         }
-        if let Some(Note::HitForMiss) = self.note() {
+        let key = self.asked.key_in_class(self.key);
+        if let Some(Note::HitForMiss) = self.cache.note(&key, self.tag) {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -58,11 +59,6 @@ impl Seek<'_> {
             Some(shared) if stores => self.claim(shared).await,
             _ => self.build(None, None),
         }
-    }
-
-    fn note(&self) -> Option<Note> {
-        let key = self.asked.key_in_class(self.key);
-        self.cache.local().note(&key, self.tag, self.cache.purges())
     }
 
     /// Another flight may have landed between the request's look and this one's start.
