@@ -51,6 +51,8 @@ pub(crate) struct Place {
     pub(crate) variant: Option<Digest>,
     /// What shows that an entry belongs to this very key.
     pub(crate) proof: [u8; 32],
+    /// The implicit tag of authority and path: what its purge has overtaken holds no more.
+    pub(crate) tag: Digest,
 }
 
 /// Which of a key's leases is asked for.
@@ -72,6 +74,8 @@ pub(crate) struct Claim {
     /// The entry that the caller already holds: its body need not be sent.
     pub(crate) have: Option<Arc<Entry>>,
     pub(crate) purpose: Purpose,
+    /// Since when the lease was held that the caller has waited for: that build's failure counts.
+    pub(crate) awaited: Option<TierTime>,
     pub(crate) began: Moment,
     /// The time the tier has for its answer.
     pub(crate) deadline: Instant,
@@ -82,11 +86,13 @@ pub(crate) struct Claim {
 pub(crate) enum Purpose {
     /// Answer a request, or build.
     Serve,
-    /// The same, after having waited for another process's build: its failure counts.
-    ServeAfterWait,
     /// Only look.
     Look,
 }
+
+/// A point in time by the tier's own clock, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TierTime(pub(crate) u64);
 
 /// The answer to a claim.
 #[derive(Debug)]
@@ -100,16 +106,22 @@ pub(crate) enum Claimed {
         stale: Option<Arc<Entry>>,
         marker: Marker,
     },
-    /// Another process builds; its lease lasts this much longer unless it is renewed.
+    /// Another process builds, since then; its lease lasts this much longer unless it is renewed.
     Busy {
+        since: TierTime,
         left: Duration,
         stale: Option<Arc<Entry>>,
         marker: Marker,
     },
     /// The build that was waited for failed.
-    Failed(Arc<Entry>),
-    /// There is nothing, and a look was all that was asked for.
-    Absent,
+    Failed {
+        failure: Arc<Entry>,
+        stale: Option<Arc<Entry>>,
+    },
+    /// There is nothing fresh, and a look was all that was asked for.
+    Absent {
+        stale: Option<Arc<Entry>>,
+    },
     /// The tier takes no leases (it is full, say): build without one.
     Unwritable {
         stale: Option<Arc<Entry>>,
@@ -120,7 +132,8 @@ pub(crate) enum Claimed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     None,
-    HitForMiss,
+    /// And for how long nobody need wait for the next one.
+    HitForMiss(Duration),
 }
 
 /// The right to build, for as long as it is renewed.
@@ -129,8 +142,8 @@ pub(crate) struct Lease {
     pub(crate) place: Place,
     pub(crate) slot: Slot,
     pub(crate) token: Token,
-    /// When it was granted, by the tier's own clock: what was purged later fences the fill.
-    pub(crate) began: u64,
+    /// When it was granted: what was purged later fences the fill.
+    pub(crate) began: TierTime,
 }
 
 /// What a build leaves in the tier.
@@ -164,7 +177,7 @@ pub(crate) enum Release<'a> {
     Undo,
 }
 
-/// Whether a lease was still ours.
+/// Whether a lease was still ours, and what its holder says of the key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Ours,
@@ -251,6 +264,9 @@ impl Shared {
         budget: &mut Budget,
     ) -> Option<Claimed> {
         let permit = self.breaker.admit().ok()?;
+        let asked = Instant::now();
+        self.coherence.first_heard(budget.0 / 2).await;
+        budget.0 = budget.0.saturating_sub(asked.elapsed());
         let sent = Instant::now();
         claim.deadline = sent + budget.0;
         let undo = Undo::of(self, &claim);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Claim, Lease, Purpose, Release, Shared};
+use super::{Claim, Lease, Purpose, Release, Shared, TierTime};
 use crate::task;
 
 /// A claim that no answer has come to in so long is not on its way any more.
@@ -24,7 +24,7 @@ impl Undo {
             place: claim.place,
             slot: claim.slot,
             token: claim.token.clone(),
-            began: 0,
+            began: TierTime::default(),
         };
         Self(Some((Arc::clone(shared), lease)))
     }

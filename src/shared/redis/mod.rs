@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use self::{follow::Follow, names::Names};
 use super::{
     Answer, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Marker, Outage,
-    Purpose, Release, Tier,
+    Purpose, Release, Slot, Tier, TierTime,
 };
 use crate::{
     cache::LinkHealth,
@@ -28,11 +28,21 @@ use crate::{
     token::Token,
 };
 
-static CLAIM: Script = Script::new(include_str!("scripts/claim.lua"));
-static FILL: Script = Script::new(include_str!("scripts/fill.lua"));
-static RENEW: Script = Script::new(include_str!("scripts/renew.lua"));
-static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
-static PURGE: Script = Script::new(include_str!("scripts/purge.lua"));
+/// A script with what all of them share before it.
+macro_rules! script {
+    ($name:literal) => {
+        Script::new(concat!(
+            include_str!("scripts/common.lua"),
+            include_str!(concat!("scripts/", $name, ".lua"))
+        ))
+    };
+}
+
+static CLAIM: Script = script!("claim");
+static FILL: Script = script!("fill");
+static RENEW: Script = script!("renew");
+static RELEASE: Script = script!("release");
+static PURGE: Script = script!("purge");
 
 /// Larger values do not go through a script: the server would stand still meanwhile.
 const LARGEST_INLINE: usize = 64 * 1024;
@@ -95,10 +105,14 @@ impl RedisTier {
         }
     }
 
-    async fn ask(&self, claim: &Claim, purpose: Purpose, reject: &[u8]) -> Result<Reply, Error> {
-        let purpose = match purpose {
+    async fn ask(
+        &self,
+        claim: &Claim,
+        awaited: Option<TierTime>,
+        reject: &[u8],
+    ) -> Result<Reply, Error> {
+        let purpose = match claim.purpose {
             Purpose::Serve => "serve",
-            Purpose::ServeAfterWait => "waited",
             Purpose::Look => "look",
         };
         let have = claim.have.as_ref().and_then(|entry| entry.token.get());
@@ -108,31 +122,35 @@ impl RedisTier {
             .key(self.names.marker(&claim.place))
             .key(self.names.tags())
             .key(self.names.tombstone(&claim.place, &claim.token))
+            .key(self.names.failure(&claim.place, claim.slot))
             .arg(claim.token.as_str())
             .arg(millis(self.lease_ttl))
             .arg(claim.place.proof.as_slice())
             .arg(have.map_or("", Token::as_str))
             .arg(reject)
             .arg(purpose)
-            .arg(LARGEST_INLINE);
+            .arg(LARGEST_INLINE)
+            .arg(awaited.unwrap_or_default().0)
+            .arg(claim.place.tag.to_string());
         let sent = Instant::now();
-        let (state, now, left, value, lease_left, marker) =
+        let (state, since, left, value, lease_left, marker_left, failure) =
             self.claims.invoke_by(&CLAIM, call, claim.deadline).await?;
-        let (value, state): (Vec<u8>, String) = (value, state);
-        let (now, lease_left): (String, i64) = (now, lease_left);
-        let marker: Vec<u8> = marker;
+        let (state, since): (String, String) = (state, since);
+        let (value, failure): (Vec<u8>, Vec<u8>) = (value, failure);
+        let marker_left = positive(marker_left);
         Ok(Reply {
             state,
             sent,
-            server_time: now.parse().unwrap_or(0),
+            since: TierTime(since.parse().unwrap_or(0)),
             left: positive(left),
             value: value.into(),
             lease_left: positive(lease_left),
-            marker: if marker == b"h" {
-                Marker::HitForMiss
-            } else {
+            marker: if marker_left.is_zero() {
                 Marker::None
+            } else {
+                Marker::HitForMiss(marker_left)
             },
+            failure: failure.into(),
         })
     }
 
@@ -176,21 +194,20 @@ impl RedisTier {
     }
 
     async fn claim_once(&self, claim: &Claim) -> Result<Claimed, Error> {
-        let mut reply = self.ask(claim, claim.purpose, &[]).await?;
-        if reply.state == "failed" {
-            if let Some(entry) = codec::decode_response(&reply.value, claim.began) {
-                return Ok(Claimed::Failed(Arc::new(entry)));
-            }
-            reply = self.ask(claim, Purpose::Serve, &[]).await?;
+        let mut reply = self.ask(claim, claim.awaited, &[]).await?;
+        let mut failure = codec::decode_response(&reply.failure, claim.began);
+        if reply.state == "failed" && failure.is_none() {
+            reply = self.ask(claim, None, &[]).await?;
         }
         let mut value = self.value_or_lease(claim, &reply).await?;
         if matches!(value, Value::Unusable) {
             tracing::warn!(key = %claim.place.resource, "an entry of the shared tier is no use: a miss");
             let reject = reply.value.get(TOKEN).unwrap_or_default().to_vec();
-            reply = self.ask(claim, claim.purpose, &reject).await?;
+            reply = self.ask(claim, claim.awaited, &reject).await?;
+            failure = codec::decode_response(&reply.failure, claim.began);
             value = self.value_or_lease(claim, &reply).await?;
         }
-        Ok(Self::conclude(claim, &reply, value))
+        Ok(Self::conclude(claim, &reply, value, failure))
     }
 
     /// The value of a reply. A lease is worth more than the stale entry that comes with it.
@@ -201,7 +218,7 @@ impl RedisTier {
         }
     }
 
-    fn conclude(claim: &Claim, reply: &Reply, value: Value) -> Claimed {
+    fn conclude(claim: &Claim, reply: &Reply, value: Value, failure: Option<Entry>) -> Claimed {
         let marker = reply.marker;
         let (stale, fields) = match value {
             Value::Entry(entry) => (Some(entry), None),
@@ -216,7 +233,7 @@ impl RedisTier {
                     place: claim.place,
                     slot: claim.slot,
                     token: claim.token.clone(),
-                    began: reply.server_time,
+                    began: reply.since,
                 };
                 Claimed::Leased {
                     lease,
@@ -225,12 +242,20 @@ impl RedisTier {
                 }
             }
             ("busy", stale, _) => Claimed::Busy {
+                since: reply.since,
                 left: reply.lease_left,
                 stale,
                 marker,
             },
+            ("failed", stale, _) => match failure {
+                Some(failure) => Claimed::Failed {
+                    failure: Arc::new(failure),
+                    stale,
+                },
+                None => Claimed::Absent { stale },
+            },
             ("unwritable", stale, _) => Claimed::Unwritable { stale },
-            _ => Claimed::Absent,
+            (_, stale, _) => Claimed::Absent { stale },
         }
     }
 
@@ -249,7 +274,7 @@ impl RedisTier {
         if life < Duration::from_millis(1) {
             // A script that sets no time to live would delete the key.
             return self
-                .give_back(lease, "", Duration::ZERO, Duration::ZERO)
+                .give_back(lease, &Mark::NONE, Duration::ZERO)
                 .await
                 .map(|_| Filled::FencedOff);
         }
@@ -257,7 +282,7 @@ impl RedisTier {
         let mut label = Label {
             kind: Kind::Entry,
             token: lease.token.clone(),
-            began: lease.began,
+            began: lease.began.0,
             life,
             window: window.min(life),
             proof: place.proof,
@@ -275,11 +300,13 @@ impl RedisTier {
         let mut call = Call::new()
             .key(self.names.entry(&place))
             .key(self.names.lease(&lease.place, lease.slot))
-            .key(self.names.marker(&lease.place))
             .key(self.names.tags())
             .key(self.names.resource(&place))
+            .key(self.names.marker(&lease.place))
+            .key(self.names.failure(&lease.place, Slot::Build))
+            .key(self.names.failure(&lease.place, Slot::Extra))
             .arg(lease.token.as_str())
-            .arg(lease.began)
+            .arg(lease.began.0)
             .arg(value)
             .arg(millis(life))
             .arg(record)
@@ -299,17 +326,21 @@ impl RedisTier {
     async fn give_back(
         &self,
         lease: &Lease,
-        marker: impl redis::ToRedisArgs,
-        period: Duration,
+        mark: &Mark,
         tombstone: Duration,
     ) -> Result<Held, Error> {
         let call = Call::new()
             .key(self.names.lease(&lease.place, lease.slot))
-            .key(self.names.marker(&lease.place))
+            .key(match mark.kind {
+                MarkKind::HitForMiss => self.names.marker(&lease.place),
+                MarkKind::Failure => self.names.failure(&lease.place, lease.slot),
+            })
             .key(self.names.tombstone(&lease.place, &lease.token))
+            .key(self.names.entry(&lease.place))
+            .key(self.names.tags())
             .arg(lease.token.as_str())
-            .arg(marker)
-            .arg(millis(period))
+            .arg(mark.value.as_slice())
+            .arg(millis(mark.period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
             .arg(names::woken(lease.place.resource));
@@ -336,17 +367,12 @@ impl Tier for RedisTier {
 
     fn release<'a>(&'a self, lease: &'a Lease, release: Release<'a>) -> Answer<'a, Held> {
         Box::pin(async move {
-            let none = Duration::ZERO;
-            let given_back = match release {
-                Release::Nothing => self.give_back(lease, "", none, none).await,
-                Release::Undo => self.give_back(lease, "", none, TOMBSTONE).await,
-                Release::HitForMiss(period) => self.give_back(lease, "h", period, none).await,
-                Release::Failed(period, entry) => {
-                    self.give_back(lease, failure_marker(entry), period, none)
-                        .await
-                }
+            let tombstone = match release {
+                Release::Undo => TOMBSTONE,
+                _ => Duration::ZERO,
             };
-            Ok(given_back?)
+            let mark = Mark::of(lease, &release);
+            Ok(self.give_back(lease, &mark, tombstone).await?)
         })
     }
 
@@ -386,11 +412,48 @@ impl Tier for RedisTier {
 struct Reply {
     state: String,
     sent: Instant,
-    server_time: u64,
+    since: TierTime,
     left: Duration,
     value: Bytes,
     lease_left: Duration,
     marker: Marker,
+    failure: Bytes,
+}
+
+/// What is left beside a key when its lease is given back.
+struct Mark {
+    kind: MarkKind,
+    value: Vec<u8>,
+    period: Duration,
+}
+
+enum MarkKind {
+    HitForMiss,
+    Failure,
+}
+
+impl Mark {
+    const NONE: Self = Self {
+        kind: MarkKind::HitForMiss,
+        value: Vec::new(),
+        period: Duration::ZERO,
+    };
+
+    fn of(lease: &Lease, release: &Release<'_>) -> Self {
+        match *release {
+            Release::Nothing | Release::Undo => Self::NONE,
+            Release::HitForMiss(period) => Self {
+                kind: MarkKind::HitForMiss,
+                value: b"h".to_vec(),
+                period,
+            },
+            Release::Failed(period, entry) => Self {
+                kind: MarkKind::Failure,
+                value: failure_marker(lease.began, entry),
+                period,
+            },
+        }
+    }
 }
 
 enum Value {
@@ -436,8 +499,8 @@ fn is_out_of_service(code: Option<&str>) -> bool {
 }
 
 /// What waiters elsewhere are told of a failure: the response, or only its status if it is large.
-fn failure_marker(entry: &Entry) -> Vec<u8> {
-    let mut marker = vec![b'f'];
+fn failure_marker(began: TierTime, entry: &Entry) -> Vec<u8> {
+    let mut marker = format!("{:016}", began.0).into_bytes();
     let response = codec::encode_response(entry);
     if response.len() <= LARGEST_INLINE {
         marker.extend(response);

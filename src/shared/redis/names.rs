@@ -51,8 +51,20 @@ impl Names {
         )
     }
 
+    /// That the last response was for its own request alone.
     pub(super) fn marker(&self, place: &Place) -> String {
         self.name(place, "m")
+    }
+
+    /// How the last build under this lease failed.
+    pub(super) fn failure(&self, place: &Place, slot: Slot) -> String {
+        self.name(
+            place,
+            match slot {
+                Slot::Build => "f",
+                Slot::Extra => "f1",
+            },
+        )
     }
 
     pub(super) fn tombstone(&self, place: &Place, token: &Token) -> String {

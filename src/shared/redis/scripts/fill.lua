@@ -1,5 +1,5 @@
 -- Stores what the lease's holder has built, gives the lease back and tells everybody.
--- KEYS: entry, lease, marker, tags, the resource's own entry
+-- KEYS: entry, lease, tags, the resource's own entry, markers ...
 -- ARGV: token, when the build began (us), value, its life (ms), what the resource varies by or '',
 --       channel, message, tags ...
 -- Reply: stored, fenced, or refused (there was no room)
@@ -12,32 +12,29 @@ if type(head) == 'string' and head:sub(1, 4) == 'TSE1' then
   end
   -- What claims to come from the future is garbage.
   local time = redis.call('TIME')
-  local stored = tonumber(head:sub(38, 53):match('^%d+$') or 0)
+  local stored = number(head:sub(38, 53))
   newer = stored > began and stored <= time[1] * 1000000 + time[2]
 end
-if redis.pcall('GET', KEYS[2]) ~= ARGV[1] then
+if holder(KEYS[2]) ~= ARGV[1] then
   return 'fenced'
 end
 
-local function score(tag)
-  local found = redis.pcall('ZSCORE', KEYS[4], tag)
-  return type(found) == 'string' and tonumber(found)
-end
-local floor = score('!')
-local fenced = newer or not floor or floor >= began
+local floor = purged(KEYS[3], '!')
+local fenced = newer or floor == 0 or floor >= began
 for at = 8, #ARGV do
-  local purged = score(ARGV[at])
-  fenced = fenced or (purged and purged >= began)
+  fenced = fenced or purged(KEYS[3], ARGV[at]) >= began
 end
 
 local stored = false
 if not fenced then
   stored = not redis.pcall('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]).err
   if stored then
-    redis.call('DEL', KEYS[3])
+    for at = 5, #KEYS do
+      redis.call('DEL', KEYS[at])
+    end
     if ARGV[5] ~= '' then
-      local life = math.max(redis.call('PTTL', KEYS[5]), tonumber(ARGV[4]))
-      redis.pcall('SET', KEYS[5], ARGV[5], 'PX', life)
+      local life = math.max(redis.call('PTTL', KEYS[4]), tonumber(ARGV[4]))
+      redis.pcall('SET', KEYS[4], ARGV[5], 'PX', life)
     end
   end
 end

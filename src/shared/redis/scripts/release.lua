@@ -1,16 +1,17 @@
--- Gives a lease back without an entry.
--- KEYS: lease, marker, tombstone
+-- Gives a lease back without an entry. Nothing is marked beside a fresh entry: another build was better.
+-- KEYS: lease, marker, tombstone, entry, tags
 -- ARGV: token, marker or '', its time (ms), the tombstone's time (ms) or 0, channel, message
--- Reply: 1 if the lease was the caller's
+-- Reply: 1 if the lease was the caller's, and what it says of the key holds
 if tonumber(ARGV[4]) > 0 then
   redis.pcall('SET', KEYS[3], '1', 'PX', ARGV[4])
 end
-if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then
+if holder(KEYS[1]) ~= ARGV[1] then
   return 0
 end
+local outdone = is_fresh(head_of(KEYS[4], KEYS[5], purged(KEYS[5], '!')))
 redis.call('DEL', KEYS[1])
-if ARGV[2] ~= '' then
+if ARGV[2] ~= '' and not outdone then
   redis.pcall('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 end
 redis.pcall('PUBLISH', ARGV[5], ARGV[6])
-return 1
+return outdone and 0 or 1
