@@ -44,7 +44,8 @@ impl Invalidation {
         let request = (&self.method, &self.target, &self.host);
         let response = (response.status(), response.headers());
         for uri in invalidate::invalidated(request, response) {
-            self.cache.invalidate(key::uri_tag(&uri, &self.host));
+            // A failure is logged where it happens.
+            drop(self.cache.invalidate(key::uri_tag(&uri, &self.host)));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use moka::{Expiry, sync::Cache};
+use moka::{Expiry, ops::compute::Op, sync::Cache};
 use tokio::time::Instant;
 
 use crate::{
@@ -162,15 +162,25 @@ impl Local {
         }
     }
 
-    /// Puts an entry in; a purge that came since its build began keeps it from being served.
-    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>) {
-        self.slots.insert(key, Slot::Entry(entry));
+    /// Puts an entry in, unless there is one of a later build; a purge that came since its build
+    /// began keeps it from being served.
+    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>, purges: &Purges) {
+        self.slots
+            .entry(key)
+            .and_compute_with(|known| match known.map(moka::Entry::into_value) {
+                Some(Slot::Entry(known))
+                    if known.built.is_after(&entry.built) && known.is_valid(purges) =>
+                {
+                    Op::Nop
+                }
+                _ => Op::Put(Slot::Entry(entry)),
+            });
     }
 
     /// The note beside `key`, if no purge of `tag` has overtaken it.
     pub(crate) fn note(&self, key: &Key, tag: Digest, purges: &Purges) -> Option<Note> {
         let memo = self.memos.get(key)?;
-        let valid = Instant::now() < memo.until && !purges.since(memo.began, &[tag]);
+        let valid = Instant::now() < memo.until && !purges.overtake(memo.began, &[tag]);
         valid.then_some(memo.note)
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Purges {
     latest: AtomicU64,
     /// Whatever began before this moment is purged.
     floor: AtomicU64,
+    /// Since this moment purges may be missed, or were.
+    gap: AtomicU64,
     by_tag: RwLock<HashMap<Digest, Moment>>,
     capacity: usize,
 }
@@ -45,6 +47,7 @@ impl Purges {
         Self {
             latest: AtomicU64::new(0),
             floor: AtomicU64::new(0),
+            gap: AtomicU64::new(0),
             by_tag: RwLock::default(),
             capacity,
         }
@@ -74,10 +77,25 @@ impl Purges {
         self.raise_floor();
     }
 
+    /// From now on purges may be missed.
+    pub(crate) fn interrupt(&self) {
+        // The lock keeps moments in order.
+        let _by_tag = self.by_tag.write().unwrap_or_else(PoisonError::into_inner);
+        let moment = self.latest.load(Ordering::Relaxed) + 1;
+        self.gap.store(moment, Ordering::Relaxed);
+        self.latest.store(moment, Ordering::Release);
+    }
+
     fn raise_floor(&self) {
         let moment = self.latest.load(Ordering::Relaxed) + 1;
         self.floor.store(moment, Ordering::Relaxed);
         self.latest.store(moment, Ordering::Release);
+    }
+
+    /// Whether what began at `began`, and is still under way, is not for those who come now: it has
+    /// been purged since, or may have been.
+    pub(crate) fn overtake(&self, began: Moment, tags: &[Digest]) -> bool {
+        self.since(began, tags) || began.0 < self.gap.load(Ordering::Relaxed)
     }
 
     /// Whether anything with one of `tags` that began at `began` has been purged since.
@@ -122,6 +140,18 @@ mod tests {
 
         assert!(purges.since(before, &[]));
         assert!(!purges.since(purges.now(), &[]));
+    }
+
+    #[test]
+    fn where_purges_may_be_missed_what_is_under_way_is_overtaken_and_nothing_is_purged() {
+        let purges = Purges::new(10);
+        let before = purges.now();
+
+        purges.interrupt();
+
+        assert!(purges.overtake(before, &[]));
+        assert!(!purges.since(before, &[]));
+        assert!(!purges.overtake(purges.now(), &[]));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The clocks: waits and freshness use tokio's, which tests can pause; dates use the wall clock.
+//! The clocks: waits and freshness use tokio's, which tests can pause; dates use the wall clock; what
+//! the processes order between them, the shared tier's own.
 
 use std::time::SystemTime;
 
@@ -10,3 +11,7 @@ use std::time::SystemTime;
 pub(crate) fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
+
+/// A point in time by the shared tier's clock, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TierTime(pub(crate) u64);

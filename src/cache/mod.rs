@@ -19,11 +19,12 @@ pub use self::{
 };
 use crate::{
     body::Memory,
+    entry::Entry,
     flight::Flights,
     key::{self, Digest, Key},
     local::{Found, Local, Note},
     purges::{Moment, Purges},
-    shared::{Place, Shared},
+    shared::{Outage, Place, Shared},
     task,
 };
 
@@ -77,9 +78,8 @@ impl Cache {
     /// every process that shares this cache's namespace.
     ///
     /// Builds that are under way are not stored: they answer only those who were already waiting.
-    /// Without a shared tier, no request that comes after this has returned gets what was purged.
-    /// With one, all processes follow within the delay of one event, this one too: a request that
-    /// asked the shared tier while it was being told may have brought the old entry back until then.
+    /// No request that comes to this process after this has returned gets what was purged; other
+    /// processes follow within the delay of one event.
     ///
     /// `uri` is absolute (`http://shop.example/report`); for a service that gets requests without
     /// `Host`, a path alone (`/report`) names what it stores.
@@ -91,22 +91,31 @@ impl Cache {
     ///
     /// # Cancel safety
     ///
-    /// Dropped early, this process has purged, and other processes may or may not have been told.
+    /// Dropped early, this process has purged, and goes on telling the shared tier.
     pub async fn purge(&self, uri: &Uri) -> Result<(), PurgeError> {
-        let tag = key::uri_tag(uri, &HeaderMap::new());
-        self.0.purges.purge(tag);
-        match &self.0.shared {
-            Some(shared) => shared.purge(tag).await.map_err(PurgeError::new),
-            None => Ok(()),
-        }
+        let told = self.invalidate(key::uri_tag(uri, &HeaderMap::new()));
+        told.await.map_err(PurgeError::new)
     }
 
-    /// Purges what carries `tag`: here at once, elsewhere in the background.
-    pub(crate) fn invalidate(&self, tag: Digest) {
+    /// Purges what carries `tag`: here at once, elsewhere in the background. What comes back says
+    /// how that went.
+    pub(crate) fn invalidate(
+        &self,
+        tag: Digest,
+    ) -> impl Future<Output = Result<(), Outage>> + use<> {
         self.0.purges.purge(tag);
-        if let Some(shared) = self.0.shared.clone() {
-            // A failure is logged where it happens. Without a runtime there is nobody to tell.
-            drop(task::spawn(async move { drop(shared.purge(tag).await) }));
+        let telling = self.0.shared.clone().map(|shared| {
+            // A task: a caller that goes away does not leave the others untold.
+            task::spawn(async move { shared.purge(tag).await })
+        });
+        async {
+            match telling {
+                None => Ok(()),
+                Some(Some(task)) => task
+                    .await
+                    .unwrap_or_else(|_ended| Err(Outage::without_runtime())),
+                Some(None) => Err(Outage::without_runtime()),
+            }
         }
     }
 
@@ -143,6 +152,11 @@ impl Cache {
     /// What has been noted beside `key`, unless a purge of `tag` has overtaken it.
     pub(crate) fn note(&self, key: &Key, tag: Digest) -> Option<Note> {
         self.0.local.note(key, tag, &self.0.purges)
+    }
+
+    /// Puts an entry into the local tier.
+    pub(crate) fn keep(&self, key: Key, entry: Arc<Entry>) {
+        self.0.local.insert(key, entry, &self.0.purges);
     }
 
     pub(crate) fn local(&self) -> &Local {
@@ -190,7 +204,7 @@ impl Cache {
     }
 
     /// Where the shared tier keeps the entry with this key.
-    pub(crate) fn place(resource: &Key, key: &Key) -> Place {
+    pub(crate) fn place(resource: &Key, key: &Key, tag: Digest) -> Place {
         let resource_proof = resource.proof();
         let is_variant = resource != key;
         Place {
@@ -202,6 +216,7 @@ impl Cache {
             } else {
                 resource_proof
             },
+            tag,
         }
     }
 }

@@ -14,8 +14,8 @@ use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
-use super::{Entry, Fields, Head, Lifetime, Origin, Variant};
-use crate::{key::Digest, purges::Moment, token::Token};
+use super::{Built, Entry, Fields, Head, Lifetime, Origin, Variant};
+use crate::{key::Digest, purges::Moment, time::TierTime, token::Token};
 
 /// The version of this form; it is part of the names of the keys in the shared tier.
 pub(crate) const VERSION: &str = "1";
@@ -177,6 +177,7 @@ pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
         lifetime,
         tags: Box::default(),
         began,
+        built: Built::here(now),
     };
     Some(Entry::new(meta.head, body, meta.trailers, origin))
 }
@@ -234,6 +235,7 @@ impl Meta {
                 lifetime,
                 tags,
                 began,
+                built: Built::leased(asked.sent, TierTime(label.began)),
             },
         );
         entry.set_stored_age(self.age);

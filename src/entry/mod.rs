@@ -1,5 +1,6 @@
 //! Entries: stored responses.
 
+mod built;
 pub(crate) mod codec;
 
 use std::{
@@ -25,6 +26,8 @@ use crate::{
     purges::{Moment, Purges},
     token::Token,
 };
+
+pub(crate) use self::built::Built;
 
 /// The request fields that select a variant of a resource.
 pub(crate) type Fields = Arc<[HeaderName]>;
@@ -178,6 +181,13 @@ pub(crate) enum Worth {
     Nothing,
 }
 
+impl Worth {
+    /// Whether it may answer without anything having failed.
+    pub(crate) fn answers(self) -> bool {
+        matches!(self, Self::Fresh | Self::StaleWhileRevalidate)
+    }
+}
+
 /// A stored response.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -194,6 +204,7 @@ pub(crate) struct Entry {
     /// The age when it was first stored, in seconds.
     stored_age: u64,
     began: Moment,
+    pub(crate) built: Built,
     /// The latest moment at which no purge had reached it.
     checked: AtomicU64,
 }
@@ -204,6 +215,7 @@ pub(crate) struct Origin {
     pub(crate) lifetime: Lifetime,
     pub(crate) tags: Box<[Digest]>,
     pub(crate) began: Moment,
+    pub(crate) built: Built,
 }
 
 impl Entry {
@@ -223,6 +235,7 @@ impl Entry {
             tags: origin.tags,
             token: OnceLock::new(),
             began: origin.began,
+            built: origin.built,
             checked: AtomicU64::new(origin.began.number()),
         }
     }
@@ -328,6 +341,7 @@ impl Entry {
             lifetime: self.lifetime,
             tags: Box::default(),
             began: self.began,
+            built: self.built,
         };
         Self::new(head, Bytes::new(), None, origin)
     }
@@ -372,6 +386,7 @@ pub(crate) fn unstored(
             lifetime,
             tags,
             began,
+            built: Built::here(now),
         },
     ))
 }

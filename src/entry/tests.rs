@@ -15,6 +15,7 @@ fn entry(lifetime: Lifetime, headers: HeaderMap, body: &'static str) -> Entry {
         lifetime,
         tags: Box::from([Digest::of(b"tag")]),
         began: Moment::default(),
+        built: Built::here(Instant::now()),
     };
     Entry::new(head, Bytes::from(body), None, origin)
 }

@@ -60,6 +60,7 @@ impl Keeper {
     pub(super) async fn fill(mut self, place: Place, entry: &Entry) -> Filled {
         self.stop();
         if self.lost.load(Ordering::Relaxed) {
+            self.duty = Duty::Settled;
             return Filled::FencedOff;
         }
         let fill = Fill {
@@ -76,10 +77,23 @@ impl Keeper {
         filled
     }
 
-    pub(super) async fn release(mut self, release: Release<'_>) {
+    pub(super) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Gives the lease back. A tier that does not answer has given it to nobody else that we know of.
+    pub(super) async fn release(mut self, release: Release<'_>) -> Held {
         self.stop();
-        if self.shared.release(&self.lease, release).await.is_ok() {
+        if self.lost.load(Ordering::Relaxed) {
             self.duty = Duty::Settled;
+            return Held::Lost;
+        }
+        match self.shared.release(&self.lease, release).await {
+            Ok(held) => {
+                self.duty = Duty::Settled;
+                held
+            }
+            Err(_unknown) => Held::Ours,
         }
     }
 

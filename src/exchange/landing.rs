@@ -1,13 +1,12 @@
-//! Where a build comes down: judge its response, tell the flight, fill the tiers.
+//! Where a build comes down: judge its response, read its body, hand both out. How it then ends is in
+//! [`ending`](super::ending).
 
 use std::{
     pin::{Pin, pin},
     sync::Arc,
-    time::Duration,
 };
 
-use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, response::Parts};
+use http::{Method, Request, Response, StatusCode, response::Parts};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
@@ -23,24 +22,20 @@ use crate::{
     asked::Asked,
     body::{Body, BoxError, Growing, Writer},
     cache::Cache,
-    entry::{self, Entry, Head, Lifetime, Origin, Variant},
+    entry::{Entry, Head, Variant},
     flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{
         fields,
         revalidate::{self, Validation},
         vary::Vary,
     },
-    judge::{self, Fate, Judged, Plan, Sharing},
+    judge::{self, Alone, Fate, Judged, Plan},
     key::{Digest, Key},
-    local::{Memo, Note},
     policy::Policy,
-    shared::{Filled, Release},
+    shared::Release,
     status::{End, Forward, Outcome},
     time,
 };
-
-/// A failure's response with a larger body is shared as its status alone: memos are many.
-const LARGEST_FAILURE: usize = 64 * 1024;
 
 /// A build under way: what is needed to judge and land its response.
 pub(super) struct Landing<B, E> {
@@ -94,7 +89,7 @@ where
         let head = build::head(inner, request, deadline).await;
         self.presence = Some(self.pilot.flight().presence());
         match head {
-            Ok(response) => Box::pin(self.land(response, deadline)).await,
+            Ok(response) => Box::pin(self.receive(response, deadline)).await,
             Err(Broken::Error(error)) => {
                 self.deliver_stale_or(Delivery::Error(error));
                 self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
@@ -113,7 +108,7 @@ where
     }
 
     /// The head is there: decide what the response is for, and who may have it.
-    async fn land(mut self, response: Response<B>, deadline: Instant) {
+    async fn receive(self, response: Response<B>, deadline: Instant) {
         let (parts, body) = response.into_parts();
         let confirms =
             parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
@@ -126,16 +121,7 @@ where
             Err(payload) => return self.fail_with_panic(payload).await,
         };
         match judged {
-            Plan::Alone(reason) => {
-                let release = if reason.sets_all_free() {
-                    self.remember_uncacheable()
-                } else {
-                    Release::Nothing
-                };
-                self.land_for_those_here(Verdict::Uncacheable);
-                self.deliver_passed(parts, body, reason.as_str());
-                self.release(release).await;
-            }
+            Plan::Alone(reason) => self.set_apart(parts, body, reason).await,
             Plan::Together(judged) if self.is_too_large(&parts, &body) => {
                 self.pass_on(parts, body, &judged).await;
             }
@@ -143,6 +129,18 @@ where
                 Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
             }
         }
+    }
+
+    /// A response that is its own request's alone.
+    async fn set_apart(mut self, parts: Parts, body: B, reason: Alone) {
+        if reason.sets_all_free() {
+            self.land(Verdict::Uncacheable);
+            self.deliver_passed(parts, body, reason.as_str());
+            return self.set_all_free().await;
+        }
+        self.land_for_those_here(Verdict::Uncacheable);
+        self.deliver_passed(parts, body, reason.as_str());
+        self.give_back(Release::Nothing).await;
     }
 
     /// Whether the response says so itself.
@@ -160,10 +158,9 @@ where
             self.deliver_response(response, judged);
             return self.fail(failure, "status").await;
         }
-        let release = self.remember_uncacheable();
-        self.land_for_those_here(Verdict::TooLarge);
+        self.land(Verdict::TooLarge);
         self.deliver_passed(parts, body, "too-large");
-        self.release(release).await;
+        self.set_all_free().await;
     }
 
     /// The stale entry is still right: with the fields of the 304 it is judged again, as the
@@ -185,7 +182,7 @@ where
                 let outcome = Outcome::forward(self.reason(), End::Unstored);
                 let outcome = outcome.confirmed().because(reason.as_str());
                 self.deliver_whole(parts, whole, outcome);
-                self.release(Release::Nothing).await;
+                self.give_back(Release::Nothing).await;
             }
             Plan::Together(mut judged) => {
                 if !speaks_of_it {
@@ -241,7 +238,7 @@ where
     }
 
     /// The head, with the variant it is of; `None` if it fits no other request.
-    fn head_of(&self, judged: &Judged) -> Option<Head> {
+    pub(super) fn head_of(&self, judged: &Judged) -> Option<Head> {
         let variant = match &judged.vary {
             Vary::None => None,
             Vary::Any => return None,
@@ -281,15 +278,14 @@ where
                 self.fail(failure, "status").await;
             }
             Drained::TooLarge(_) => {
-                let release = self.remember_uncacheable();
-                self.land_for_those_here(Verdict::TooLarge);
+                self.land(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
-                self.release(release).await;
+                self.set_all_free().await;
             }
             Drained::NoRoom(_) => {
                 self.land_for_those_here(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
-                self.release(Release::Nothing).await;
+                self.give_back(Release::Nothing).await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);
@@ -301,160 +297,6 @@ where
                 let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
                 self.fail(failure, "body").await;
             }
-        }
-    }
-
-    /// A complete response: into an entry, or only to those who wait.
-    async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
-        match judged.fate {
-            Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
-                Some((key, head)) => {
-                    let began = self.pilot.flight().began;
-                    let tags = Box::from([self.tag]);
-                    let origin = Origin {
-                        lifetime,
-                        tags,
-                        began,
-                    };
-                    let entry = Arc::new(Entry::new(head, body, trailers, origin));
-                    self.store(key, entry).await;
-                }
-                None => self.share(judged, body, trailers).await,
-            },
-            Fate::Shared(_) => self.share(judged, body, trailers).await,
-            Fate::Failed(Sharing::Status(status)) => {
-                self.fail(Failure::Status(status), "status").await;
-            }
-            Fate::Failed(Sharing::Response) => {
-                let shareable = body.len() <= LARGEST_FAILURE;
-                let head = self.head_of(&judged).filter(|_| shareable);
-                let failure = head.map_or(Failure::Status(judged.head.status), |head| {
-                    let began = self.pilot.flight().began;
-                    Failure::Response(entry::unstored(head, body, trailers, began))
-                });
-                self.fail(failure, "status").await;
-            }
-        }
-    }
-
-    /// Under which key the entry goes, and as which variant; `None` where there are too many.
-    fn file(&self, judged: &Judged, lifetime: Lifetime) -> Option<(Key, Head)> {
-        let local = self.cache.local();
-        let known = local.fields(&self.resource);
-        let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
-        let fields = match known.union(judged.vary.clone()) {
-            Vary::None => return Some((self.resource.clone(), judged.head.clone())),
-            Vary::Any => return None,
-            Vary::Fields(fields) => fields.into(),
-        };
-        let variants = local.varies(&self.resource, Arc::clone(&fields));
-        let variant = Variant::of(fields, &self.asked.headers);
-        let key = self.resource.variant(&variant.values);
-        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
-        admitted.then(|| {
-            let variant = Some(variant);
-            (
-                key,
-                Head {
-                    variant,
-                    ..judged.head.clone()
-                },
-            )
-        })
-    }
-
-    /// Lands the entry, then fills both tiers with it.
-    ///
-    /// What was purged meanwhile is for those who were already waiting: the shared tier refuses it,
-    /// and the local one, where it carries the moment at which it began, never serves it.
-    async fn store(mut self, key: Key, entry: Arc<Entry>) {
-        let flight = self.pilot.flight();
-        let verdict = if entry.is_valid(self.cache.purges()) {
-            Verdict::Stored(Arc::clone(&entry))
-        } else {
-            flight.seal();
-            Verdict::Invalidated(Arc::clone(&entry))
-        };
-        let Some(keeper) = self.keeper.take() else {
-            self.keep(key, entry);
-            return self.pilot.flight().tell(News::Landed(verdict));
-        };
-        flight.tell(News::Landed(verdict));
-        let place = Cache::place(&self.resource, &key);
-        let asked = self.cache.moment();
-        match keeper.fill(place, &entry).await {
-            Filled::Stored => {
-                // Whatever was purged before has fenced the fill, here or elsewhere.
-                entry.confirm(asked);
-                self.keep(key, entry);
-            }
-            Filled::Refused => self.keep(key, entry),
-            Filled::FencedOff => {}
-        }
-    }
-
-    fn keep(&self, key: Key, entry: Arc<Entry>) {
-        let local = self.cache.local();
-        local.insert(key, entry);
-        local.clear_memo(&self.key);
-    }
-
-    /// Gives the response to those in the flight, and nobody later.
-    async fn share(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
-        let Some(head) = self.head_of(&judged) else {
-            return self.release(Release::Nothing).await;
-        };
-        let entry = entry::unstored(head, body, trailers, self.pilot.flight().began);
-        self.land_for_those_here(Verdict::Shared(entry));
-        self.release(Release::Nothing).await;
-    }
-
-    async fn fail_with_panic(mut self, payload: Payload) {
-        self.deliver(Delivery::Panic(payload));
-        let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
-        self.fail(failure, "panic").await;
-    }
-
-    /// Shares a failure with the flight, and remembers it for a moment.
-    async fn fail(self, failure: Failure, detail: &'static str) {
-        tracing::debug!(detail, "the build failed");
-        let stale = self.stand_in().cloned();
-        let failure = Arc::new(stale.map_or(failure, Failure::Stale));
-        self.remember(
-            Note::Failed(Arc::clone(&failure)),
-            self.cache.failure_memo(),
-        );
-        self.land_for_those_here(Verdict::Failed(Arc::clone(&failure)));
-        let entry = failure.as_entry(self.pilot.flight().began);
-        let release = Release::Failed(self.cache.failure_memo(), &entry);
-        self.release(release).await;
-    }
-
-    fn remember_uncacheable(&self) -> Release<'static> {
-        let period = self.cache.hit_for_miss();
-        self.remember(Note::HitForMiss, period);
-        Release::HitForMiss(period)
-    }
-
-    /// Tells those in the flight, and lets nobody else in.
-    fn land_for_those_here(&self, verdict: Verdict) {
-        self.pilot.flight().seal();
-        self.pilot.flight().tell(News::Landed(verdict));
-    }
-
-    fn remember(&self, note: Note, period: Duration) {
-        let memo = Memo {
-            note,
-            until: Instant::now() + period,
-            began: self.pilot.flight().began,
-        };
-        let key = self.asked.key_in_class(&self.key);
-        self.cache.local().set_memo(key, memo);
-    }
-
-    async fn release(mut self, release: Release<'_>) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.release(release).await;
         }
     }
 

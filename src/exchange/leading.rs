@@ -50,7 +50,7 @@ pub(super) struct Leading<S, ReqBody, ResBody, E> {
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) ownership: Ownership,
     pub(super) slot: Slot,
-    pub(super) delivery: oneshot::Sender<Delivery<ResBody, E>>,
+    pub(super) delivery: Option<oneshot::Sender<Delivery<ResBody, E>>>,
     pub(super) pilot: Pilot,
 }
 
@@ -77,7 +77,7 @@ where
         drop(task::spawn_in(span, self.fly()));
     }
 
-    async fn fly(self) {
+    async fn fly(mut self) {
         let seek = Seek {
             cache: &self.cache,
             policy: &self.policy,
@@ -94,6 +94,11 @@ where
             Sought::Found(news) => self.pilot.flight().tell(news),
             Sought::Nobody => {}
             Sought::Build { lease, stale } => self.build(lease, stale).await,
+            Sought::Refresh { lease, stale } => {
+                self.ownership = Ownership::Nobody;
+                self.delivery = None;
+                self.build(Some(lease), Some(stale)).await;
+            }
         }
     }
 
@@ -133,7 +138,7 @@ where
         };
         let landing = Landing {
             began: Instant::now(),
-            delivery: Some(self.delivery),
+            delivery: self.delivery,
             validation: Validation::Unconditional,
             cache: self.cache,
             policy: self.policy,

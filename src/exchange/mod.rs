@@ -6,6 +6,7 @@
 
 mod build;
 mod delivery;
+mod ending;
 mod keeper;
 mod landing;
 mod leading;
@@ -32,7 +33,7 @@ use crate::{
     asked::Asked,
     body::{Body, BoxError},
     cache::Cache,
-    entry::{self, Entry, Fields, Worth},
+    entry::{self, Entry, Fields},
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Note,
@@ -154,7 +155,7 @@ where
             (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();
-        let overtaken = |flight: &Flight| self.cache.purges().since(flight.began, &[self.tag]);
+        let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &[self.tag]);
         self.cache
             .flights()
             .join(&key, now, self.policy.waiters, overtaken)
@@ -180,7 +181,7 @@ where
             stale: self.stale.clone(),
             ownership,
             slot,
-            delivery,
+            delivery: Some(delivery),
             pilot,
         };
         leading.take_off();
@@ -253,6 +254,10 @@ where
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
             News::Found(entry) => match self.use_of(&entry, seat) {
+                Use::Answer if !self.asked.takes(&entry, Instant::now()) => {
+                    seat.close();
+                    Waited::Again
+                }
                 Use::Answer => Waited::Answered(self.hit(&entry)),
                 Use::Elsewhere => self.elsewhere(entry.head.fields()),
                 Use::None => Waited::Again,
@@ -283,7 +288,7 @@ where
         if !entry.head.fits(&self.asked.headers) {
             Use::Elsewhere
         } else if !entry.may_answer(seat.joined, self.cache.purges())
-            || came_late && entry.worth(Instant::now()) != Worth::Fresh
+            || came_late && !entry.worth(Instant::now()).answers()
         {
             // The flight is still there, but not for those who come now.
             seat.close();
@@ -328,11 +333,16 @@ where
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
     fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
-        let entry = self.stale.as_ref()?;
+        let purges = self.cache.purges();
+        let entry = self.cache.local().entry(&self.key, purges);
+        let entry = entry.or_else(|| self.stale.clone())?;
         let now = Instant::now();
-        entry.may_stand_in(now, self.cache.purges()).then(|| {
+        let usable = self.cache.trusts_local()
+            && entry.may_stand_in(now, purges)
+            && entry.head.fits(&self.asked.headers);
+        usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, self.asked.wanted(), now)
+            answer::hit(&entry, self.asked.wanted(), now)
         })
     }
 

@@ -12,9 +12,11 @@ use crate::{
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
     key::{Digest, Key},
-    local::Note,
+    local::{Memo, Note},
     policy::{Mode, Policy},
+    purges::Moment,
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
+    time::TierTime,
     token::Token,
 };
 
@@ -42,6 +44,11 @@ pub(super) enum Sought {
         lease: Option<Lease>,
         stale: Option<Arc<Entry>>,
     },
+    /// The stale entry has answered those here; the build is for those who come.
+    Refresh {
+        lease: Lease,
+        stale: Arc<Entry>,
+    },
 }
 
 impl Seek<'_> {
@@ -57,7 +64,7 @@ impl Seek<'_> {
         }
         match self.cache.shared() {
             Some(shared) if stores => self.claim(shared).await,
-            _ => self.build(None, None),
+            _ => Sought::build(None, self.trusted()),
         }
     }
 
@@ -75,124 +82,197 @@ impl Seek<'_> {
     }
 
     async fn claim(&self, shared: &Arc<Shared>) -> Sought {
-        let place = Cache::place(self.resource, self.key);
+        let place = Cache::place(self.resource, self.key, self.tag);
         // Registered before the claim is sent, so that no release is missed.
         let mut watch = shared.watch(place.resource);
         let mut budget = shared.budget();
-        let mut poll = Poll::new();
-        let mut purpose = match self.asked.method {
-            Method::HEAD => Purpose::Look,
-            _ => Purpose::Serve,
-        };
+        let mut poll = Poll::below(self.cache.failure_memo());
+        let mut awaited = None;
         loop {
             let Ok(token) = Token::random() else {
-                return self.build(None, None);
+                return Sought::build(None, self.trusted());
             };
+            let began = self.cache.moment();
             let claim = Claim {
                 place,
                 slot: self.slot,
                 token,
-                have: self.stale.cloned(),
-                purpose,
-                began: self.cache.moment(),
+                have: self.held(),
+                purpose: match self.asked.method {
+                    Method::HEAD => Purpose::Look,
+                    _ => Purpose::Serve,
+                },
+                awaited,
+                began,
                 deadline: Instant::now(),
             };
-            let left = match self.take(shared.claim(claim, &mut budget).await) {
+            let left = match self.take(shared.claim(claim, &mut budget).await, began) {
                 Claims::Settled(sought) => return sought,
-                Claims::Busy(left) => left,
+                Claims::Busy { since, left } => {
+                    awaited = Some(since);
+                    left
+                }
             };
-            if self.ownership == Ownership::Nobody {
-                return Sought::Nobody;
-            }
             tokio::select! {
                 () = watch.event() => {}
                 () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
-                () = self.flight.sealed_empty() => return Sought::Nobody,
+                // A refresh has nobody in it; what it waits for is the entry of another process.
+                () = self.flight.sealed_empty(), if self.ownership == Ownership::Requests => {
+                    return Sought::Nobody;
+                }
             }
-            purpose = Purpose::ServeAfterWait;
         }
     }
 
-    /// Acts on the answer to a claim.
-    fn take(&self, claimed: Option<Claimed>) -> Claims {
+    /// Acts on the answer to a claim that was made at `began`.
+    fn take(&self, claimed: Option<Claimed>, began: Moment) -> Claims {
         Claims::Settled(match claimed {
-            None => match self.held() {
-                Some(entry) => found(Arc::clone(entry)),
-                None => self.build(None, None),
-            },
-            Some(Claimed::Absent) => self.build(None, None),
-            Some(Claimed::Unwritable { stale }) => self.build(None, stale),
-            Some(Claimed::Fresh(entry)) if self.asked.takes(&entry, Instant::now()) => {
-                self.keep(entry)
+            None => self.without_tier(),
+            Some(Claimed::Absent { stale } | Claimed::Unwritable { stale }) => {
+                Sought::build(None, self.note(stale))
             }
-            Some(Claimed::Fresh(entry)) => self.build(None, Some(entry)),
+            Some(Claimed::Fresh(entry)) => {
+                self.note(Some(Arc::clone(&entry)));
+                self.cache.local().clear_memo(self.key);
+                if self.asked.takes(&entry, Instant::now()) {
+                    Sought::Found(News::Found(entry))
+                } else {
+                    Sought::build(None, Some(entry))
+                }
+            }
             Some(Claimed::Varies(fields)) => {
                 self.cache
                     .local()
                     .varies(self.resource, Arc::clone(&fields));
                 Sought::Found(News::Elsewhere(fields))
             }
-            Some(Claimed::Failed(entry)) => {
-                let failure = Arc::new(Failure::of(entry));
-                Sought::Found(News::Landed(Verdict::Failed(failure)))
+            Some(Claimed::Failed { failure, stale }) => {
+                let stale = self
+                    .note(stale)
+                    .filter(|stale| stale.may_stand_in(Instant::now(), self.cache.purges()));
+                let failure = stale.map_or_else(|| Failure::of(failure), Failure::Stale);
+                Sought::Found(News::Landed(Verdict::Failed(Arc::new(failure))))
             }
             Some(Claimed::Leased {
                 lease,
                 stale,
                 marker,
             }) => {
-                if marker == Marker::HitForMiss {
-                    self.flight.tell(News::Landed(Verdict::Uncacheable));
-                }
-                self.build(Some(lease), stale)
+                self.heed(marker, began);
+                self.lead(lease, self.note(stale))
             }
             Some(Claimed::Busy {
-                marker: Marker::HitForMiss,
-                ..
+                since,
+                left,
+                stale,
+                marker,
             }) => {
-                self.flight.tell(News::Landed(Verdict::Uncacheable));
-                self.build(None, None)
+                return self.stand_back((since, left), self.note(stale), self.heed(marker, began));
             }
-            Some(Claimed::Busy {
-                stale: Some(stale), ..
-            }) if stale.worth(Instant::now()) == Worth::StaleWhileRevalidate => found(stale),
-            Some(Claimed::Busy { left, .. }) => return Claims::Busy(left),
         })
     }
 
-    /// The local entry that was to be confirmed, where there is nobody to ask.
-    fn held(&self) -> Option<&Arc<Entry>> {
-        let held = self.stale.filter(|held| held.is_valid(self.cache.purges()));
-        held.filter(|held| held.worth(Instant::now()) == Worth::Fresh)
+    /// The lease is ours. What is stale within its window answers those here, and is refreshed.
+    fn lead(&self, lease: Lease, stale: Option<Arc<Entry>>) -> Sought {
+        match stale {
+            Some(stale) if self.answers_while_refreshed(&stale) => {
+                self.flight.tell(News::Found(Arc::clone(&stale)));
+                Sought::Refresh { lease, stale }
+            }
+            stale => Sought::build(Some(lease), stale),
+        }
     }
 
-    /// A fresh entry of the shared tier goes into the local one.
-    fn keep(&self, entry: Arc<Entry>) -> Sought {
-        self.cache
-            .local()
-            .insert(self.key.clone(), Arc::clone(&entry));
-        self.cache.local().clear_memo(self.key);
-        found(entry)
+    /// Another process builds.
+    fn stand_back(
+        &self,
+        (since, left): (TierTime, Duration),
+        stale: Option<Arc<Entry>>,
+        freedom: Freedom,
+    ) -> Claims {
+        match (freedom, stale) {
+            (Freedom::All, _) if self.ownership == Ownership::Nobody => {
+                Claims::Settled(Sought::Nobody)
+            }
+            (Freedom::All, stale) => Claims::Settled(Sought::build(None, stale)),
+            (Freedom::None, Some(stale))
+                if self.ownership == Ownership::Requests
+                    && self.answers_while_refreshed(&stale) =>
+            {
+                Claims::Settled(Sought::Found(News::Found(stale)))
+            }
+            (Freedom::None, _) => Claims::Busy { since, left },
+        }
     }
 
-    fn build(&self, lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Sought {
-        // What the shared tier has just given is not purged.
-        let known = || {
-            self.stale
-                .filter(|stale| stale.is_valid(self.cache.purges()))
+    fn answers_while_refreshed(&self, stale: &Entry) -> bool {
+        let now = Instant::now();
+        stale.worth(now) == Worth::StaleWhileRevalidate && self.asked.takes(stale, now)
+    }
+
+    /// Under a hit-for-miss marker nobody waits, here either, for as long as it lasts.
+    fn heed(&self, marker: Marker, began: Moment) -> Freedom {
+        let Marker::HitForMiss(left) = marker else {
+            return Freedom::None;
         };
-        let stale = stale.or_else(|| known().cloned());
-        Sought::Build { lease, stale }
+        let memo = Memo {
+            note: Note::HitForMiss,
+            until: Instant::now() + left,
+            began,
+        };
+        let key = self.asked.key_in_class(self.key);
+        self.cache.local().set_memo(key, memo);
+        self.flight.tell(News::Landed(Verdict::Uncacheable));
+        Freedom::All
+    }
+
+    /// What the shared tier has just given goes into the local one, where whoever needs it looks.
+    /// Without it, what is there already is as good as the events are.
+    fn note(&self, entry: Option<Arc<Entry>>) -> Option<Arc<Entry>> {
+        if let Some(entry) = &entry {
+            self.cache.keep(self.key.clone(), Arc::clone(entry));
+        }
+        entry.or_else(|| self.trusted())
+    }
+
+    /// Nobody is there to ask: what is held here is as good as it gets.
+    fn without_tier(&self) -> Sought {
+        match self.held() {
+            Some(entry) if entry.worth(Instant::now()) == Worth::Fresh => {
+                Sought::Found(News::Found(entry))
+            }
+            stale => Sought::build(None, stale),
+        }
+    }
+
+    /// What the local tier has, fresh or not, or had when the request came.
+    fn held(&self) -> Option<Arc<Entry>> {
+        let purges = self.cache.purges();
+        let known = || self.stale.filter(|held| held.is_valid(purges)).cloned();
+        self.cache.local().entry(self.key, purges).or_else(known)
+    }
+
+    fn trusted(&self) -> Option<Arc<Entry>> {
+        self.held().filter(|_| self.cache.trusts_local())
+    }
+}
+
+impl Sought {
+    fn build(lease: Option<Lease>, stale: Option<Arc<Entry>>) -> Self {
+        Self::Build { lease, stale }
     }
 }
 
 enum Claims {
     Settled(Sought),
-    Busy(Duration),
+    Busy { since: TierTime, left: Duration },
 }
 
-fn found(entry: Arc<Entry>) -> Sought {
-    Sought::Found(News::Found(entry))
+/// Who need not wait.
+#[derive(PartialEq)]
+enum Freedom {
+    None,
+    All,
 }
 
 /// A lease that is about to end is no reason to ask at once.
@@ -200,16 +280,44 @@ const SHORTEST_POLL: Duration = Duration::from_millis(5);
 
 /// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
 #[derive(Debug)]
-struct Poll(Duration);
+struct Poll {
+    pause: Duration,
+    longest: Duration,
+}
 
 impl Poll {
-    fn new() -> Self {
-        Self(Duration::from_millis(50))
+    /// A failure is told for as long as `memo`: no pause is longer, or it could be missed.
+    fn below(memo: Duration) -> Self {
+        let longest = memo
+            .mul_f64(0.7)
+            .clamp(SHORTEST_POLL, Duration::from_secs(1));
+        Self {
+            pause: Duration::from_millis(50).min(longest),
+            longest,
+        }
     }
 
     fn next(&mut self) -> Duration {
-        let pause = self.0.mul_f64(0.8 + 0.4 * fastrand::f64());
-        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+        let pause = self.pause.mul_f64(0.8 + 0.4 * fastrand::f64());
+        self.pause = (self.pause * 2).min(self.longest);
         pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_become_slower_and_stay_below_the_life_of_what_they_look_for() {
+        for memo in [100, 1000, 5000].map(Duration::from_millis) {
+            let mut poll = Poll::below(memo);
+
+            let pauses: Vec<_> = (0..100).map(|_| poll.next()).collect();
+
+            assert!(pauses.iter().all(|pause| *pause < memo), "{pauses:?}");
+            let slow = pauses.iter().max().unwrap();
+            assert!(*slow > memo.min(Duration::from_secs(1)) / 2, "{pauses:?}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Keeping this process true to what the others do.
 //!
 //! Events only wake and purge: whoever is woken asks the shared tier again and acts on its answer,
-//! never on the message. While events may have been missed, local entries are not trusted; when
-//! they flow again, whatever is older than that is dropped.
+//! never on the message. While events may be missed, local entries are not trusted, and nobody joins
+//! what was under way before; when they flow again, whatever is older than that is dropped.
 
 use std::{
     collections::HashMap,
@@ -10,9 +10,10 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::timeout};
 
 use crate::{key::Digest, purges::Purges};
 
@@ -21,6 +22,8 @@ use crate::{key::Digest, purges::Purges};
 pub(crate) struct Coherence {
     purges: Arc<Purges>,
     proven: AtomicBool,
+    /// Whether anything has been asked of the tier that an event could have been missed for.
+    heard: watch::Sender<bool>,
     watched: Mutex<HashMap<Digest, watch::Sender<()>>>,
 }
 
@@ -29,6 +32,7 @@ impl Coherence {
         Arc::new(Self {
             purges,
             proven: AtomicBool::new(false),
+            heard: watch::Sender::new(false),
             watched: Mutex::default(),
         })
     }
@@ -38,16 +42,40 @@ impl Coherence {
         self.proven.load(Ordering::Acquire)
     }
 
+    /// Waits, for `limit` at most, for the first word of the events, so that what a process asks for
+    /// first is not dropped as soon as they flow.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, nothing has happened.
+    pub(super) async fn first_heard(&self, limit: Duration) {
+        if *self.heard.borrow() {
+            return;
+        }
+        let mut heard = self.heard.subscribe();
+        if timeout(limit, heard.wait_for(|heard| *heard))
+            .await
+            .is_err()
+        {
+            self.heard.send_replace(true);
+        }
+    }
+
     /// Events flow from now on; what happened before may have been missed.
     pub(crate) fn resumed(&self) {
-        self.purges.purge_all();
+        if self.heard.send_replace(true) {
+            self.purges.purge_all();
+        }
         self.proven.store(true, Ordering::Release);
         self.wake_all();
     }
 
     /// Events may be missed from now on.
     pub(crate) fn interrupted(&self) {
-        self.proven.store(false, Ordering::Release);
+        self.heard.send_replace(true);
+        if self.proven.swap(false, Ordering::AcqRel) {
+            self.purges.interrupt();
+        }
         self.wake_all();
     }
 

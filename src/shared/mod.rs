@@ -39,6 +39,7 @@ use crate::{
     entry::{Entry, Fields},
     key::Digest,
     purges::Moment,
+    time::TierTime,
     token::Token,
 };
 
@@ -89,10 +90,6 @@ pub(crate) enum Purpose {
     /// Only look.
     Look,
 }
-
-/// A point in time by the tier's own clock, in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TierTime(pub(crate) u64);
 
 /// The answer to a claim.
 #[derive(Debug)]

@@ -37,6 +37,14 @@ impl Outage {
         }
     }
 
+    /// Nobody is left to ask.
+    pub(crate) fn without_runtime() -> Self {
+        Self {
+            source: "the runtime has ended".into(),
+            ..Self::broken()
+        }
+    }
+
     /// Nobody asked, since the breaker is open.
     pub(super) fn broken() -> Self {
         Self {

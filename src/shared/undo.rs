@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
 
-use super::{Claim, Lease, Purpose, Release, Shared, TierTime};
-use crate::task;
+use super::{Claim, Lease, Purpose, Release, Shared};
+use crate::{task, time::TierTime};
 
 /// A claim that no answer has come to in so long is not on its way any more.
 const ATTEMPTS: u32 = 100;

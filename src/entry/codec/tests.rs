@@ -45,6 +45,7 @@ fn entry() -> Entry {
         lifetime,
         tags: Box::from([Digest::of(b"one"), Digest::of(b"two")]),
         began: Moment::default(),
+        built: Built::here(Instant::now()),
     };
     Entry::new(
         head,

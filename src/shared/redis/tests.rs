@@ -2,13 +2,16 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 
 use super::*;
 use crate::{
-    entry::{Head, Lifetime, Origin},
+    entry::{self, Built, Entry, Head, Lifetime, Origin},
     link::support::redis::RedisServer,
     purges::Moment,
-    shared::{Place, Slot},
+    shared::{Marker, Place, Purpose, Slot},
+    time::TierTime,
+    token::Token,
 };
 
 const AMPLE: Duration = Duration::from_secs(20);
@@ -22,12 +25,26 @@ fn tier(server: &RedisServer) -> RedisTier {
     RedisTier::new(&server.client(), settings)
 }
 
+fn head(status: StatusCode) -> Head {
+    Head {
+        status,
+        headers: HeaderMap::new(),
+        variant: None,
+        age: 0,
+    }
+}
+
+fn uri() -> Digest {
+    Digest::of(b"uri")
+}
+
 fn place() -> Place {
     Place {
         resource: Digest::of(b"resource"),
         resource_proof: [7; 32],
         variant: None,
         proof: [7; 32],
+        tag: uri(),
     }
 }
 
@@ -38,24 +55,30 @@ fn claim(slot: Slot) -> Claim {
         token: Token::random().unwrap(),
         have: None,
         purpose: Purpose::Serve,
+        awaited: None,
         began: Moment::default(),
         deadline: Instant::now() + AMPLE,
     }
 }
 
 fn entry(body: &'static str) -> Entry {
-    let head = Head {
-        status: StatusCode::OK,
-        headers: HeaderMap::new(),
-        variant: None,
-        age: 0,
-    };
-    let none = Duration::ZERO;
-    let lifetime = Lifetime::starting(Instant::now(), Duration::from_secs(60), none, none);
+    lasting(Duration::from_secs(60), body)
+}
+
+/// An entry that is stale at once, and may stand in for failures.
+fn stale_entry(body: &'static str) -> Entry {
+    lasting(Duration::ZERO, body)
+}
+
+fn lasting(fresh: Duration, body: &'static str) -> Entry {
+    let head = head(StatusCode::OK);
+    let window = Duration::from_secs(60);
+    let lifetime = Lifetime::starting(Instant::now(), fresh, Duration::ZERO, window);
     let origin = Origin {
         lifetime,
         tags: Box::from([Digest::of(b"tag")]),
         began: Moment::default(),
+        built: Built::here(Instant::now()),
     };
     Entry::new(head, Bytes::from(body), None, origin)
 }
@@ -65,6 +88,35 @@ async fn leased(tier: &RedisTier, claim: &Claim) -> Lease {
         Claimed::Leased { lease, .. } => lease,
         other => panic!("{other:?}"),
     }
+}
+
+/// A claim after having waited for the lease that was held since then.
+async fn waited(tier: &RedisTier, slot: Slot, since: TierTime) -> Claimed {
+    let claim = Claim {
+        awaited: Some(since),
+        ..claim(slot)
+    };
+    tier.claim(&claim).await.unwrap()
+}
+
+/// Since when the lease is held that somebody else has.
+async fn busy(tier: &RedisTier) -> TierTime {
+    match tier.claim(&claim(Slot::Build)).await.unwrap() {
+        Claimed::Busy { since, .. } => since,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ends a build with a failure, which lasts for `memo`.
+async fn fail(tier: &RedisTier, lease: &Lease, memo: Duration) -> Held {
+    let head = head(StatusCode::BAD_GATEWAY);
+    let failure = entry::unstored(head, Bytes::from("why"), None, Moment::default());
+    let release = Release::Failed(memo, &failure);
+    tier.release(lease, release).await.unwrap()
+}
+
+fn is_failure(claimed: &Claimed) -> bool {
+    matches!(claimed, Claimed::Failed { failure, .. } if failure.body == "why")
 }
 
 async fn fill(tier: &RedisTier, lease: &Lease, entry: &Entry) -> Filled {
@@ -133,13 +185,13 @@ async fn a_claim_that_runs_after_it_was_undone_takes_no_lease() {
         place: late.place,
         slot: late.slot,
         token: late.token.clone(),
-        began: 0,
+        began: TierTime::default(),
     };
 
     tier.release(&lease, Release::Undo).await.unwrap();
     let ran = tier.claim(&late).await.unwrap();
 
-    assert!(matches!(ran, Claimed::Absent), "{ran:?}");
+    assert!(matches!(ran, Claimed::Absent { stale: None }), "{ran:?}");
     leased(&tier, &claim(Slot::Build)).await;
 }
 
@@ -192,4 +244,179 @@ async fn a_body_that_the_caller_has_is_not_sent_again() {
 
     assert!(matches!(found, Claimed::Fresh(found) if found.body == "body"));
     assert_eq!(server.count("get"), 0, "the marker is not even looked at");
+}
+
+#[tokio::test]
+async fn a_failure_is_told_to_those_who_waited_for_its_build_and_to_nobody_else() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    let since = busy(&tier).await;
+
+    assert_eq!(since, lease.began);
+    assert_eq!(fail(&tier, &lease, AMPLE).await, Held::Ours);
+
+    let told = waited(&tier, Slot::Build, since).await;
+    assert!(is_failure(&told), "{told:?}");
+    leased(&tier, &claim(Slot::Build)).await;
+}
+
+#[tokio::test]
+async fn a_failure_from_before_the_awaited_build_is_not_told() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let failed = leased(&tier, &claim(Slot::Build)).await;
+    fail(&tier, &failed, AMPLE).await;
+    leased(&tier, &claim(Slot::Build)).await;
+
+    let since = busy(&tier).await;
+
+    let still = waited(&tier, Slot::Build, since).await;
+    assert!(matches!(still, Claimed::Busy { .. }), "{still:?}");
+}
+
+#[tokio::test]
+async fn a_failure_of_the_extra_build_is_not_told_to_those_who_wait_for_the_other() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    let extra = leased(&tier, &claim(Slot::Extra)).await;
+
+    fail(&tier, &extra, AMPLE).await;
+
+    let still = waited(&tier, Slot::Build, lease.began).await;
+    assert!(matches!(still, Claimed::Busy { .. }), "{still:?}");
+    let told = waited(&tier, Slot::Extra, extra.began).await;
+    assert!(is_failure(&told), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_failure_from_before_a_purge_is_not_told_after_it() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    fail(&tier, &lease, AMPLE).await;
+
+    tier.purge(uri()).await.unwrap();
+
+    let after = waited(&tier, Slot::Build, lease.began).await;
+    assert!(matches!(after, Claimed::Leased { .. }), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_failure_comes_with_the_stale_entry_that_may_stand_in_for_it() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let first = leased(&tier, &claim(Slot::Build)).await;
+    fill(&tier, &first, &stale_entry("stale")).await;
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    fail(&tier, &lease, AMPLE).await;
+
+    let told = waited(&tier, Slot::Build, lease.began).await;
+
+    let Claimed::Failed { stale, .. } = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(stale.unwrap().body, "stale");
+}
+
+#[tokio::test]
+async fn nothing_is_marked_beside_a_fresh_entry() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    for slot in [Slot::Build, Slot::Extra] {
+        server.command::<()>(&["FLUSHALL"]);
+        let lease = leased(&tier, &claim(Slot::Build)).await;
+        let better = leased(&tier, &claim(Slot::Extra)).await;
+        assert_eq!(fill(&tier, &better, &entry("entry")).await, Filled::Stored);
+
+        let held = match slot {
+            Slot::Build => fail(&tier, &lease, AMPLE).await,
+            Slot::Extra => {
+                let release = Release::HitForMiss(AMPLE);
+                tier.release(&lease, release).await.unwrap()
+            }
+        };
+
+        assert_eq!(held, Held::Lost);
+        let left: Vec<String> = server.command(&["KEYS", "*:[lmf]"]);
+        assert_eq!(
+            left, [""; 0],
+            "the lease is free, and nothing is beside the entry"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_failure_leaves_the_hit_for_miss_marker_alone() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let first = leased(&tier, &claim(Slot::Build)).await;
+    tier.release(&first, Release::HitForMiss(AMPLE))
+        .await
+        .unwrap();
+
+    let probe = leased(&tier, &claim(Slot::Build)).await;
+    fail(&tier, &probe, Duration::from_millis(1)).await;
+
+    let next = tier.claim(&claim(Slot::Build)).await.unwrap();
+    let Claimed::Leased { marker, .. } = next else {
+        panic!("{next:?}");
+    };
+    assert!(
+        matches!(marker, Marker::HitForMiss(left) if left > AMPLE / 2),
+        "{marker:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_stored_clears_all_that_is_marked_beside_it() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    for slot in [Slot::Build, Slot::Extra] {
+        let lease = leased(&tier, &claim(slot)).await;
+        fail(&tier, &lease, AMPLE).await;
+        let lease = leased(&tier, &claim(slot)).await;
+        tier.release(&lease, Release::HitForMiss(AMPLE))
+            .await
+            .unwrap();
+    }
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+
+    fill(&tier, &lease, &entry("entry")).await;
+
+    let left: Vec<String> = server.command(&["KEYS", "*:[mf]*"]);
+    assert_eq!(left, [""; 0]);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_build_that_a_purge_has_overtaken() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let early = leased(&tier, &claim(Slot::Build)).await;
+
+    tier.purge(uri()).await.unwrap();
+    let late = leased(&tier, &claim(Slot::Build)).await;
+
+    assert_eq!(tier.renew(&early).await.unwrap(), Held::Lost);
+    assert_eq!(fill(&tier, &early, &entry("old")).await, Filled::FencedOff);
+    assert_eq!(fill(&tier, &late, &entry("new")).await, Filled::Stored);
+}
+
+#[tokio::test]
+async fn what_is_no_lease_of_ours_is_taken_over() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let name = tier.names.lease(&place(), Slot::Build);
+    for garbage in [
+        "",
+        "garbage",
+        "#32:0:x:",
+        "0123456789abcdef0123456789abcdef",
+    ] {
+        server.command::<()>(&["SET", &name, garbage, "PX", "60000"]);
+        let lease = leased(&tier, &claim(Slot::Build)).await;
+        assert_eq!(tier.renew(&lease).await.unwrap(), Held::Ours);
+        server.command::<()>(&["DEL", &name]);
+    }
 }

@@ -1,0 +1,207 @@
+//! How a build ends: stored, shared with those who wait, or failed; and what is remembered of it.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
+
+use super::{
+    build::{Delivery, Payload},
+    keeper::Keeper,
+    landing::Landing,
+};
+use crate::{
+    body::BoxError,
+    cache::Cache,
+    entry::{self, Built, Entry, Head, Lifetime, Origin, Variant},
+    flight::{Failure, News, Verdict},
+    http::vary::Vary,
+    judge::{Fate, Judged, Sharing},
+    key::Key,
+    local::{Memo, Note},
+    shared::{Filled, Held, Release},
+};
+
+/// A failure's response with a larger body is shared as its status alone: memos are many.
+const LARGEST_FAILURE: usize = 64 * 1024;
+
+impl<B, E> Landing<B, E>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    /// A complete response: into an entry, or only to those who wait.
+    pub(super) async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+        match judged.fate {
+            Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
+                Some((key, head)) => {
+                    let entry = Entry::new(head, body, trailers, self.origin(lifetime));
+                    self.store(key, Arc::new(entry)).await;
+                }
+                None => self.share(judged, body, trailers).await,
+            },
+            Fate::Shared(_) => self.share(judged, body, trailers).await,
+            Fate::Failed(Sharing::Status(status)) => {
+                self.fail(Failure::Status(status), "status").await;
+            }
+            Fate::Failed(Sharing::Response) => {
+                let shareable = body.len() <= LARGEST_FAILURE;
+                let head = self.head_of(&judged).filter(|_| shareable);
+                let failure = head.map_or(Failure::Status(judged.head.status), |head| {
+                    let began = self.pilot.flight().began;
+                    Failure::Response(entry::unstored(head, body, trailers, began))
+                });
+                self.fail(failure, "status").await;
+            }
+        }
+    }
+
+    fn origin(&self, lifetime: Lifetime) -> Origin {
+        let lease = self.keeper.as_ref().map(Keeper::lease);
+        Origin {
+            lifetime,
+            tags: Box::from([self.tag]),
+            began: self.pilot.flight().began,
+            built: match lease {
+                Some(lease) => Built::leased(self.began, lease.began),
+                None => Built::here(self.began),
+            },
+        }
+    }
+
+    /// Under which key the entry goes, and as which variant; `None` where there are too many.
+    fn file(&self, judged: &Judged, lifetime: Lifetime) -> Option<(Key, Head)> {
+        let local = self.cache.local();
+        let known = local.fields(&self.resource);
+        let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
+        let fields = match known.union(judged.vary.clone()) {
+            Vary::None => return Some((self.resource.clone(), judged.head.clone())),
+            Vary::Any => return None,
+            Vary::Fields(fields) => fields.into(),
+        };
+        let variants = local.varies(&self.resource, Arc::clone(&fields));
+        let variant = Variant::of(fields, &self.asked.headers);
+        let key = self.resource.variant(&variant.values);
+        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
+        admitted.then(|| {
+            let variant = Some(variant);
+            (
+                key,
+                Head {
+                    variant,
+                    ..judged.head.clone()
+                },
+            )
+        })
+    }
+
+    /// Lands the entry, then fills both tiers with it.
+    ///
+    /// What was purged meanwhile is for those who were already waiting: the shared tier refuses it,
+    /// and the local one, where it carries the moment at which it began, never serves it.
+    async fn store(mut self, key: Key, entry: Arc<Entry>) {
+        let flight = self.pilot.flight();
+        let verdict = if entry.is_valid(self.cache.purges()) {
+            Verdict::Stored(Arc::clone(&entry))
+        } else {
+            flight.seal();
+            Verdict::Invalidated(Arc::clone(&entry))
+        };
+        let Some(keeper) = self.keeper.take() else {
+            self.keep(key, entry);
+            return self.pilot.flight().tell(News::Landed(verdict));
+        };
+        flight.tell(News::Landed(verdict));
+        let place = Cache::place(&self.resource, &key, self.tag);
+        let asked = self.cache.moment();
+        match keeper.fill(place, &entry).await {
+            Filled::Stored => {
+                // Whatever was purged before has fenced the fill, or is purged here once more when
+                // the tier has heard of it.
+                entry.confirm(asked);
+                self.keep(key, entry);
+            }
+            Filled::Refused => self.keep(key, entry),
+            Filled::FencedOff => {}
+        }
+    }
+
+    fn keep(&self, key: Key, entry: Arc<Entry>) {
+        self.cache.keep(key, entry);
+        self.cache.local().clear_memo(&self.key);
+    }
+
+    /// Gives the response to those in the flight, and nobody later.
+    async fn share(mut self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+        if let Some(head) = self.head_of(&judged) {
+            let entry = entry::unstored(head, body, trailers, self.pilot.flight().began);
+            self.land_for_those_here(Verdict::Shared(entry));
+        }
+        self.give_back(Release::Nothing).await;
+    }
+
+    pub(super) async fn fail_with_panic(mut self, payload: Payload) {
+        self.deliver(Delivery::Panic(payload));
+        let failure = Failure::Status(StatusCode::INTERNAL_SERVER_ERROR);
+        self.fail(failure, "panic").await;
+    }
+
+    /// Shares a failure with the flight, and remembers it for a moment.
+    pub(super) async fn fail(mut self, failure: Failure, detail: &'static str) {
+        tracing::debug!(detail, "the build failed");
+        let stale = self.stand_in().cloned();
+        let failure = Arc::new(stale.map_or(failure, Failure::Stale));
+        // Not sealed: who comes before it is remembered shares it here.
+        self.land(Verdict::Failed(Arc::clone(&failure)));
+        let period = self.cache.failure_memo();
+        let entry = failure.as_entry(self.pilot.flight().began);
+        if self.give_back(Release::Failed(period, &entry)).await == Held::Ours {
+            self.remember(Note::Failed(failure), period);
+        }
+    }
+
+    /// Frees everybody: the response is for its own request alone, and so will the next ones be.
+    pub(super) async fn set_all_free(mut self) {
+        let period = self.cache.hit_for_miss();
+        if self.give_back(Release::HitForMiss(period)).await == Held::Ours {
+            self.remember(Note::HitForMiss, period);
+        }
+    }
+
+    /// Tells those in the flight, and those who still come.
+    pub(super) fn land(&self, verdict: Verdict) {
+        self.pilot.flight().tell(News::Landed(verdict));
+    }
+
+    /// Tells those in the flight, and lets nobody else in.
+    pub(super) fn land_for_those_here(&self, verdict: Verdict) {
+        self.pilot.flight().seal();
+        self.land(verdict);
+    }
+
+    /// That nobody waits for what is for its own request alone outlives a failure.
+    fn remember(&self, note: Note, period: Duration) {
+        let key = self.asked.key_in_class(&self.key);
+        let failed = matches!(note, Note::Failed(_));
+        if failed && matches!(self.cache.note(&key, self.tag), Some(Note::HitForMiss)) {
+            return;
+        }
+        let memo = Memo {
+            note,
+            until: Instant::now() + period,
+            began: self.pilot.flight().began,
+        };
+        self.cache.local().set_memo(key, memo);
+    }
+
+    /// Gives the lease back, if there is one. What the build has learnt holds for the key unless the
+    /// lease was lost.
+    pub(super) async fn give_back(&mut self, release: Release<'_>) -> Held {
+        match self.keeper.take() {
+            Some(keeper) => keeper.release(release).await,
+            None => Held::Ours,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+-- What the scripts have in common: how a lease and an entry's head read, and what has been purged.
+
+-- Garbage is 0, and that is before everything.
+local function number(text)
+  return text:match('^%d+$') and tonumber(text) or 0
+end
+
+-- Who holds a lease, and since when (us). It reads `#32:<token>:<since>:`, as a lock's value does.
+local function holder(key)
+  local value = redis.pcall('GET', key)
+  if type(value) ~= 'string' then
+    return '', 0
+  end
+  return value:sub(5, 36), number(value:sub(38, 53))
+end
+
+-- When a tag was purged (us), as far as that is known; `!` is the floor, before which all was.
+local function purged(tags, tag)
+  local score = redis.pcall('ZSCORE', tags, tag)
+  return type(score) == 'string' and tonumber(score) or 0
+end
+
+-- An entry's head, and its time left (ms), if it is valid; without the set of tags nothing is.
+local function head_of(entry, tags, floor)
+  local head = redis.pcall('GETRANGE', entry, 0, 113)
+  if type(head) ~= 'string' or #head ~= 114 or head:sub(1, 4) ~= 'TSE1' then
+    return nil, 0
+  end
+  local left = redis.call('PTTL', entry)
+  local began = number(head:sub(38, 53))
+  if left <= 0 or floor == 0 or began <= floor then
+    return nil, 0
+  end
+  local carried = redis.call('GETRANGE', entry, 114, 113 + 32 * number(head:sub(112, 114)))
+  for at = 1, #carried, 32 do
+    if purged(tags, carried:sub(at, at + 31)) >= began then
+      return nil, 0
+    end
+  end
+  return head, left
+end
+
+local function is_fresh(head, left)
+  return head and left > number(head:sub(67, 79))
+end
+
