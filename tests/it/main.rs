@@ -32,6 +32,8 @@ mod endings;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod http_answers;
 #[cfg(test)]
 mod http_options;

@@ -27,6 +27,19 @@ fn behind(proxy: &FaultProxy) -> Cache {
 
 /// Ten requests at the same time for each of `paths`, each answered by a build of its path.
 async fn goes_on(worker: &Worker, handler: &Handler, paths: &[String]) {
+    let builds = builds_for(worker, handler, paths).await;
+    assert_eq!(builds, paths.len(), "one build for each key");
+}
+
+/// The same, where the events may be interrupted meanwhile: what was built before that is not for those who
+/// come later.
+async fn goes_on_through_a_gap(worker: &Worker, handler: &Handler, paths: &[String]) {
+    let builds = builds_for(worker, handler, paths).await;
+    let once_or_twice = paths.len()..=2 * paths.len();
+    assert!(once_or_twice.contains(&builds), "{builds} builds");
+}
+
+async fn builds_for(worker: &Worker, handler: &Handler, paths: &[String]) -> usize {
     let before = handler.builds();
     let start = Instant::now();
     let herds: Vec<_> = paths.iter().map(|path| worker.herd(path, 10)).collect();
@@ -36,11 +49,7 @@ async fn goes_on(worker: &Worker, handler: &Handler, paths: &[String]) {
         }
     }
     assert!(start.elapsed() < SHORTLY, "{:?}", start.elapsed());
-    assert_eq!(
-        handler.builds(),
-        before + paths.len(),
-        "one build for each key"
-    );
+    handler.builds() - before
 }
 
 fn paths(name: &str, count: usize) -> Vec<String> {
@@ -149,7 +158,7 @@ async fn a_reply_that_is_cut_or_lost_costs_its_own_request_nothing_but_the_share
         let worker = connected(&cache, &handler, &proxy).await;
 
         fault(&proxy);
-        goes_on(&worker, &handler, &paths("cut", 5)).await;
+        goes_on_through_a_gap(&worker, &handler, &paths("cut", 5)).await;
 
         proxy.heal();
         heals(&worker, &cache, &redis).await;
