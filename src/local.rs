@@ -216,3 +216,65 @@ impl Variants {
 pub(crate) fn append_variant(key: &mut Vec<u8>, fields: &Fields, request: &http::HeaderMap) {
     key::push_variant(key, &entry::values(fields, request));
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+    use crate::entry::{Built, Head, Lifetime, Origin};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn built(at: Instant, began: Moment, body: &'static str) -> Arc<Entry> {
+        let head = Head {
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            variant: None,
+            age: 0,
+        };
+        let origin = Origin {
+            lifetime: Lifetime::starting(Instant::now(), MINUTE, MINUTE, MINUTE),
+            tags: Box::default(),
+            began,
+            built: Built::here(at),
+        };
+        Arc::new(Entry::new(head, Bytes::from(body), None, origin))
+    }
+
+    fn body(local: &Local, purges: &Purges) -> Option<Bytes> {
+        let entry = local.entry(&Key::new(b"key"), purges)?;
+        Some(entry.body.clone())
+    }
+
+    #[tokio::test]
+    async fn an_older_build_that_ends_later_does_not_replace_a_younger_one() {
+        let (local, purges) = (Local::new(100_000, 10), Purges::new(10));
+        let (now, key) = (Instant::now(), Key::new(b"key"));
+        let insert = |at, body| local.insert(key.clone(), built(at, purges.now(), body), &purges);
+
+        insert(now + MINUTE, "younger");
+        insert(now, "older");
+        assert_eq!(body(&local, &purges).unwrap(), "younger");
+
+        insert(now + MINUTE, "as young");
+        assert_eq!(body(&local, &purges).unwrap(), "as young");
+    }
+
+    #[tokio::test]
+    async fn what_has_been_purged_gives_way_to_any_build() {
+        let (local, purges) = (Local::new(100_000, 10), Purges::new(10));
+        let (now, key) = (Instant::now(), Key::new(b"key"));
+        local.insert(
+            key.clone(),
+            built(now + MINUTE, purges.now(), "younger"),
+            &purges,
+        );
+
+        purges.purge_all();
+        local.insert(key, built(now, purges.now(), "older"), &purges);
+
+        assert_eq!(body(&local, &purges).unwrap(), "older");
+    }
+}

@@ -148,3 +148,53 @@ impl Drop for Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waited_for_the_first_word_of_the_events_is_not_dropped_by_it() {
+        let purges = Arc::new(Purges::new(10));
+        let coherence = Coherence::new(Arc::clone(&purges));
+        let began = purges.now();
+
+        tokio::join!(coherence.first_heard(LIMIT), async { coherence.resumed() });
+
+        assert!(coherence.is_proven());
+        assert!(!purges.overtake(began, &[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_did_not_wait_long_enough_is_dropped_when_the_events_flow() {
+        let purges = Arc::new(Purges::new(10));
+        let coherence = Coherence::new(Arc::clone(&purges));
+
+        coherence.first_heard(LIMIT).await;
+        let began = purges.now();
+        coherence.resumed();
+
+        assert!(purges.since(began, &[]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gap_detaches_when_it_begins_and_drops_when_it_ends_however_often_it_is_told() {
+        let purges = Arc::new(Purges::new(10));
+        let coherence = Coherence::new(Arc::clone(&purges));
+        coherence.resumed();
+        let before = purges.now();
+
+        coherence.interrupted();
+        let within = purges.now();
+        coherence.interrupted();
+
+        assert!(!coherence.is_proven());
+        assert!(purges.overtake(before, &[]) && !purges.since(before, &[]));
+        assert!(!purges.overtake(within, &[]), "one gap detaches once");
+
+        coherence.resumed();
+        assert!(purges.since(within, &[]));
+    }
+}
