@@ -1,12 +1,13 @@
-//! The way of a miss, as the request walks it: join the flight, wait for its news, answer; fall back
-//! when the wait has been long enough.
+//! The way of a miss, as the request walks it: join the flight, wait for its news, answer; or, when
+//! the wait has been long enough, [`fallback`].
 //!
-//! The other half, what the flight itself does, is in [`leading`]; how it drives the inner service
+//! The other half, what the flight itself does, begins in [`leading`]; how it drives the inner service
 //! is in [`build`], and what the starter of a build gets of it in [`delivery`].
 
 mod build;
 mod delivery;
 mod ending;
+mod fallback;
 mod keeper;
 mod landing;
 mod leading;
@@ -37,7 +38,7 @@ use crate::{
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
     local::Note,
-    policy::{Fallback, Policy},
+    policy::Policy,
     shared::Slot,
     status::{End, Forward, Outcome},
 };
@@ -222,22 +223,6 @@ where
         }
     }
 
-    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
-    fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
-        for fallback in &self.policy.fallback {
-            match fallback {
-                Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
-                        return Some(Waited::Answered(response));
-                    }
-                }
-                Fallback::Build => return None,
-                Fallback::Reject => break,
-            }
-        }
-        Some(Waited::TimedOut)
-    }
-
     /// Acts on the flight's news as one of its waiters.
     fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
@@ -329,60 +314,6 @@ where
             let failure = status.as_ref().unwrap_or(failure);
             answer::failed(failure, self.asked.wanted(), self.reason())
         })
-    }
-
-    /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
-    fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
-        let purges = self.cache.purges();
-        let entry = self.cache.local().entry(&self.key, purges);
-        let entry = entry.or_else(|| self.stale.clone())?;
-        let now = Instant::now();
-        let usable = self.cache.trusts_local()
-            && entry.may_stand_in(now, purges)
-            && entry.head.fits(&self.asked.headers);
-        usable.then(|| {
-            self.cache.count().stale();
-            answer::hit(&entry, self.asked.wanted(), now)
-        })
-    }
-
-    /// The wait is over: what the layer's fallbacks say, in turn.
-    async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
-        self.cache.count().timed_out();
-        let policy = Arc::clone(&self.policy);
-        for fallback in &policy.fallback {
-            match fallback {
-                Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
-                        return Ok(response);
-                    }
-                }
-                Fallback::Build => {
-                    let deadline = Instant::now() + policy.build_timeout;
-                    match self.share(Slot::Extra, deadline).await {
-                        Waited::Answered(response) => return Ok(response),
-                        Waited::Error(error) => return Err(error),
-                        Waited::Free(detail) => return self.alone(detail).await,
-                        Waited::TimedOut | Waited::Again => {}
-                    }
-                }
-                Fallback::Reject => break,
-            }
-        }
-        Ok(answer::unavailable("wait-timeout", self.reason()))
-    }
-
-    /// Answers this request by a build of its own that nobody shares.
-    async fn alone(mut self, detail: &'static str) -> Result<Response<Body<ResBody>>, S::Error> {
-        let Some(request) = self.parcel.take() else {
-            return Ok(answer::unavailable("abandoned", self.reason()));
-        };
-        self.cache.count().built();
-        build::ready(&mut self.inner).await?;
-        let mut response = self.inner.call(request).await?.map(Body::passed);
-        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        outcome.write(response.headers_mut());
-        Ok(response)
     }
 
     fn reason(&self) -> Forward {
