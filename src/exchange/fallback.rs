@@ -1,0 +1,100 @@
+//! What a request does when its wait has been long enough, or nothing came of it.
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::{Exchange, Waited, build};
+use crate::{
+    answer,
+    body::{Body, BoxError},
+    policy::Fallback,
+    shared::Slot,
+    status::{End, Outcome},
+};
+
+impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    ReqBody: Send + 'static,
+    ResBody: http_body::Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError>,
+{
+    /// The wait is over: what the layer's fallbacks say, in turn.
+    pub(super) async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.cache.count().timed_out();
+        let policy = Arc::clone(&self.policy);
+        for fallback in &policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Ok(response);
+                    }
+                }
+                Fallback::Build => {
+                    let deadline = Instant::now() + policy.build_timeout;
+                    match self.share(Slot::Extra, deadline).await {
+                        Waited::Answered(response) => return Ok(response),
+                        Waited::Error(error) => return Err(error),
+                        Waited::Free(detail) => return self.alone(detail).await,
+                        Waited::TimedOut | Waited::Again => {}
+                    }
+                }
+                Fallback::Reject => break,
+            }
+        }
+        Ok(answer::unavailable("wait-timeout", self.reason()))
+    }
+
+    /// Answers this request by a build of its own that nobody shares.
+    pub(super) async fn alone(
+        mut self,
+        detail: &'static str,
+    ) -> Result<Response<Body<ResBody>>, S::Error> {
+        let Some(request) = self.parcel.take() else {
+            return Ok(answer::unavailable("abandoned", self.reason()));
+        };
+        self.cache.count().built();
+        build::ready(&mut self.inner).await?;
+        let mut response = self.inner.call(request).await?.map(Body::passed);
+        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
+        outcome.write(response.headers_mut());
+        Ok(response)
+    }
+
+    /// What the starter of a build falls back on, unless its own build is what it would fall back on.
+    pub(super) fn instead_of_own_build(&self) -> Option<Waited<ResBody, S::Error>> {
+        for fallback in &self.policy.fallback {
+            match fallback {
+                Fallback::Stale => {
+                    if let Some(response) = self.stale_fallback() {
+                        return Some(Waited::Answered(response));
+                    }
+                }
+                Fallback::Build => return None,
+                Fallback::Reject => break,
+            }
+        }
+        Some(Waited::TimedOut)
+    }
+
+    /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
+    pub(super) fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
+        let purges = self.cache.purges();
+        let entry = self.cache.local().entry(&self.key, purges);
+        let entry = entry.or_else(|| self.stale.clone())?;
+        let now = Instant::now();
+        let usable = self.cache.trusts_local()
+            && entry.may_stand_in(now, purges)
+            && entry.head.fits(&self.asked.headers);
+        usable.then(|| {
+            self.cache.count().stale();
+            answer::hit(&entry, self.asked.wanted(), now)
+        })
+    }
+}
