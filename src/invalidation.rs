@@ -5,9 +5,8 @@ use std::fmt;
 use http::{HeaderMap, Method, Response, Uri, header::HOST, request};
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, Target},
     http::invalidate,
-    key,
     policy::{Mode, Policy},
 };
 
@@ -44,8 +43,7 @@ impl Invalidation {
         let request = (&self.method, &self.target, &self.host);
         let response = (response.status(), response.headers());
         for uri in invalidate::invalidated(request, response) {
-            // A failure is logged where it happens.
-            drop(self.cache.invalidate(key::uri_tag(&uri, &self.host)));
+            self.cache.invalidate(Target::uri_at(&uri, &self.host));
         }
     }
 }

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use crate::{
     asked::Asked,
+    control,
     entry::{Head, Lifetime},
     http::{
         fields,
@@ -77,6 +78,13 @@ impl Alone {
 }
 
 impl Judged {
+    /// Given to those who wait, and not stored after all.
+    pub(crate) fn withhold(&mut self, reason: &'static str) {
+        if let Fate::Stored(_) = self.fate {
+            self.fate = Fate::Shared(reason);
+        }
+    }
+
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))
@@ -91,7 +99,9 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
         delay: received - began,
     };
     let now = time::wall_clock();
-    let judgement = storable::judge(&facts, parts, &policy.rules, now);
+    let steered = control::steered(parts, &policy.rules.targets);
+    let judged = steered.as_ref().unwrap_or(parts);
+    let judgement = storable::judge(&facts, judged, &policy.rules, now);
     let together = |fate, withheld: &Withheld, age| {
         let mut headers = fields::for_storing(&parts.headers, withheld);
         fields::date(&mut headers, now);
@@ -114,6 +124,9 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
         ),
         Judgement::Share(reason, withheld) => together(Fate::Shared(reason.as_str()), &withheld, 0),
         Judgement::Store(mut freshness, withheld) => {
+            if let Some(ttl) = control::ttl_of(parts) {
+                freshness.lifetime = freshness.initial_age.saturating_add(ttl);
+            }
             if freshness.source == Source::Route {
                 freshness.lifetime = freshness
                     .lifetime

@@ -336,11 +336,6 @@ impl KeyRules {
         }
     }
 
-    /// The implicit tag of what this request asks for: its authority and path, whatever the query.
-    pub(crate) fn uri_tag(&self, parts: &Parts) -> Digest {
-        uri_tag(self.target(parts), &parts.headers)
-    }
-
     fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
         let target = self.target(parts);
         write_authority(target, &parts.headers, bytes)?;
@@ -367,6 +362,17 @@ pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
         bytes.clear();
     }
     part(&mut bytes, Tag::Path, uri.path().as_bytes());
+    Digest::of(&bytes)
+}
+
+/// The implicit tag of all entries for an authority, a path and a query.
+pub(crate) fn exact_uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
+    let mut bytes = uri_tag(uri, headers).0.to_vec();
+    part(
+        &mut bytes,
+        Tag::Query,
+        uri.query().unwrap_or_default().as_bytes(),
+    );
     Digest::of(&bytes)
 }
 

@@ -1,5 +1,7 @@
 //! [`BufferLayer`]: one route's policy, as a builder.
 
+mod tagging;
+
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderName, StatusCode, Uri, request, response};

@@ -83,6 +83,7 @@ mod answer;
 mod asked;
 pub mod body;
 mod cache;
+mod control;
 mod entry;
 mod exchange;
 mod flight;
@@ -101,6 +102,7 @@ mod purges;
 mod service;
 mod shared;
 mod status;
+mod tags;
 mod task;
 mod time;
 mod token;
@@ -108,8 +110,9 @@ mod token;
 pub use self::{
     cache::{
         BuildError, BuildErrorKind, Cache, CacheBuilder, Health, LinkHealth, LinkState, PurgeError,
-        Stats,
+        Purged, Stats, Target,
     },
+    control::{CacheTags, CacheTtl, NoCache},
     future::ResponseFuture,
     key::{KeyWriter, Keyed, QueryKey},
     layer::BufferLayer,

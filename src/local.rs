@@ -177,10 +177,10 @@ impl Local {
             });
     }
 
-    /// The note beside `key`, if no purge of `tag` has overtaken it.
-    pub(crate) fn note(&self, key: &Key, tag: Digest, purges: &Purges) -> Option<Note> {
+    /// The note beside `key`, if no purge of one of `tags` has overtaken it.
+    pub(crate) fn note(&self, key: &Key, tags: &[Digest], purges: &Purges) -> Option<Note> {
         let memo = self.memos.get(key)?;
-        let valid = Instant::now() < memo.until && !purges.overtake(memo.began, &[tag]);
+        let valid = Instant::now() < memo.until && !purges.overtake(memo.began, tags);
         valid.then_some(memo.note)
     }
 
@@ -223,7 +223,10 @@ mod tests {
     use http::{HeaderMap, StatusCode};
 
     use super::*;
-    use crate::entry::{Built, Head, Lifetime, Origin};
+    use crate::{
+        entry::{Built, Head, Lifetime, Origin},
+        purges::{Purge, Reach},
+    };
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -272,7 +275,7 @@ mod tests {
             &purges,
         );
 
-        purges.purge_all();
+        purges.purge(Purge::hard(Reach::All));
         local.insert(key, built(now, purges.now(), "older"), &purges);
 
         assert_eq!(body(&local, &purges).unwrap(), "older");

@@ -11,7 +11,8 @@ use http::{HeaderMap, HeaderValue, Method, header, request, response};
 use crate::{
     flight::Limits,
     http::{cache_control, negotiate::Offer, storable::Rules},
-    key::{self, KeyRules},
+    key::{self, Digest, Key, KeyRules},
+    tags,
 };
 
 /// Everything a [`BufferLayer`](crate::BufferLayer) has been told.
@@ -36,11 +37,25 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    /// The tags of every entry.
+    pub(crate) tags: Vec<Digest>,
+    /// The tags of the entry that a request is answered from.
+    pub(crate) tagger: Option<Tagger>,
+    pub(crate) tag_fields: TagFields,
     /// Whether it has been said that requests with credentials bypass.
     pub(crate) told: Arc<Once>,
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
+pub(crate) type Tagger = Arc<dyn Fn(&request::Parts) -> Vec<Digest> + Send + Sync>;
+
+/// What becomes of the fields of a response that list its tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TagFields {
+    Strip,
+    Forward,
+}
 
 impl Default for Policy {
     fn default() -> Self {
@@ -67,6 +82,9 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            tags: Vec::new(),
+            tagger: None,
+            tag_fields: TagFields::Strip,
             told: Arc::new(Once::new()),
         }
     }
@@ -112,6 +130,25 @@ impl Policy {
                 "requests with credentials bypass this layer: key them, or allow it to ignore them"
             );
         });
+    }
+
+    /// What an entry for this request can be purged by, as far as the request tells.
+    pub(crate) fn tags_of(&self, request: &request::Parts, resource: &Key) -> Arc<[Digest]> {
+        let implied = tags::implied(self.key.target(request), &request.headers, resource);
+        let own = self.tagger.as_ref().map(|tagger| tagger(request));
+        let named = self.tags.iter().copied();
+        implied
+            .into_iter()
+            .chain(named)
+            .chain(own.into_iter().flatten())
+            .collect()
+    }
+
+    /// Takes the fields that list tags off a response, unless they are for caches further on.
+    pub(crate) fn strip_tags(&self, headers: &mut HeaderMap) {
+        if self.tag_fields == TagFields::Strip {
+            tags::strip(headers);
+        }
     }
 
     /// Takes the cookies that are not in the key off a request that is going to be built.

@@ -222,13 +222,14 @@ impl<S> BufferService<S> {
             arrived: Instant::now(),
             demand: facts.demand,
         };
+        let resource = Key::new(key.get(..facts.primary).unwrap_or_default());
         Exchange {
             inner: self.inner.clone(),
             cache: self.cache.clone(),
             policy: Arc::clone(&self.policy),
             key: Key::new(key),
-            resource: Key::new(key.get(..facts.primary).unwrap_or_default()),
-            tag: self.policy.key.uri_tag(&parts),
+            tags: self.policy.tags_of(&parts, &resource),
+            resource,
             asked,
             parcel: Parcel::new(Request::from_parts(parts, body)),
             stale,

@@ -18,6 +18,11 @@ impl Token {
         Ok(Self(hex(&bytes)))
     }
 
+    /// A name that is different from all others, and may be guessed.
+    pub(crate) fn label() -> Self {
+        Self(hex(&fastrand::u128(..).to_be_bytes()))
+    }
+
     /// Reads a token back.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -25,6 +25,7 @@ pub struct CacheBuilder {
     building: usize,
     failure_memo: Duration,
     hit_for_miss: Duration,
+    acknowledge_within: Duration,
     namespace: String,
     lease_ttl: Duration,
     redis_budget: Duration,
@@ -48,6 +49,7 @@ impl Default for CacheBuilder {
             building: 64 * 1024 * 1024,
             failure_memo: Duration::from_secs(1),
             hit_for_miss: Duration::from_secs(30),
+            acknowledge_within: Duration::from_secs(1),
             namespace: "stampede".to_owned(),
             lease_ttl: Duration::from_secs(3),
             redis_budget: Duration::from_millis(250),
@@ -80,6 +82,12 @@ impl CacheBuilder {
     /// 30 s; the first storable response ends it early.
     pub fn hit_for_miss(mut self, period: Duration) -> Self {
         self.hit_for_miss = period;
+        self
+    }
+
+    /// How long a purge waits for the other processes to acknowledge it. Default: 1 s.
+    pub fn acknowledge_within(mut self, limit: Duration) -> Self {
+        self.acknowledge_within = limit;
         self
     }
 
@@ -192,6 +200,7 @@ impl CacheBuilder {
             counters: Counters::default(),
             failure_memo: self.failure_memo,
             hit_for_miss: self.hit_for_miss,
+            acknowledge_within: self.acknowledge_within,
         }))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::{body::BoxError, shared::Outage};
+use crate::body::BoxError;
 
 /// A [`CacheBuilder`](super::CacheBuilder) was told something impossible.
 #[derive(Debug)]
@@ -64,29 +64,5 @@ impl Error for BuildError {
             Some(source) => Some(&**source),
             None => None,
         }
-    }
-}
-
-/// The shared tier could not be told of a purge: other processes still serve what they have.
-#[derive(Debug)]
-pub struct PurgeError {
-    source: Outage,
-}
-
-impl PurgeError {
-    pub(super) fn new(source: Outage) -> Self {
-        Self { source }
-    }
-}
-
-impl fmt::Display for PurgeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("purged in this process only")
-    }
-}
-
-impl Error for PurgeError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.source)
     }
 }

@@ -3,29 +3,30 @@
 mod builder;
 mod error;
 mod health;
+mod purge;
 mod stats;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Uri};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 pub(crate) use self::stats::Counters;
 pub use self::{
     builder::CacheBuilder,
-    error::{BuildError, BuildErrorKind, PurgeError},
+    error::{BuildError, BuildErrorKind},
     health::{Health, LinkHealth, LinkState},
+    purge::{PurgeError, Purged, Target},
     stats::Stats,
 };
 use crate::{
     body::Memory,
     entry::Entry,
     flight::Flights,
-    key::{self, Digest, Key},
+    key::{Digest, Key},
     local::{Found, Local, Note},
     purges::{Moment, Purges},
-    shared::{Outage, Place, Shared},
-    task,
+    shared::{Place, Shared},
 };
 
 /// What the routes of a service share: stored responses, builds under way, and the shared tier.
@@ -61,6 +62,7 @@ struct Inner {
     counters: Counters,
     failure_memo: Duration,
     hit_for_miss: Duration,
+    acknowledge_within: Duration,
 }
 
 impl Cache {
@@ -72,51 +74,6 @@ impl Cache {
     /// A cache to configure.
     pub fn builder() -> CacheBuilder {
         CacheBuilder::default()
-    }
-
-    /// Purges all entries for the authority and path of `uri`, whatever their query and variant, in
-    /// every process that shares this cache's namespace.
-    ///
-    /// Builds that are under way are not stored: they answer only those who were already waiting.
-    /// No request that comes to this process after this has returned gets what was purged; other
-    /// processes follow within the delay of one event.
-    ///
-    /// `uri` is absolute (`http://shop.example/report`); for a service that gets requests without
-    /// `Host`, a path alone (`/report`) names what it stores.
-    ///
-    /// # Errors
-    ///
-    /// The shared tier could not be told. This process has purged all the same; other processes
-    /// still serve what they have.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropped early, this process has purged, and goes on telling the shared tier.
-    pub async fn purge(&self, uri: &Uri) -> Result<(), PurgeError> {
-        let told = self.invalidate(key::uri_tag(uri, &HeaderMap::new()));
-        told.await.map_err(PurgeError::new)
-    }
-
-    /// Purges what carries `tag`: here at once, elsewhere in the background. What comes back says
-    /// how that went.
-    pub(crate) fn invalidate(
-        &self,
-        tag: Digest,
-    ) -> impl Future<Output = Result<(), Outage>> + use<> {
-        self.0.purges.purge(tag);
-        let telling = self.0.shared.clone().map(|shared| {
-            // A task: a caller that goes away does not leave the others untold.
-            task::spawn(async move { shared.purge(tag).await })
-        });
-        async {
-            match telling {
-                None => Ok(()),
-                Some(Some(task)) => task
-                    .await
-                    .unwrap_or_else(|_ended| Err(Outage::without_runtime())),
-                Some(None) => Err(Outage::without_runtime()),
-            }
-        }
     }
 
     /// What has happened so far in this process.
@@ -149,9 +106,9 @@ impl Cache {
         self.0.local.find(key, request, &self.0.purges, now)
     }
 
-    /// What has been noted beside `key`, unless a purge of `tag` has overtaken it.
-    pub(crate) fn note(&self, key: &Key, tag: Digest) -> Option<Note> {
-        self.0.local.note(key, tag, &self.0.purges)
+    /// What has been noted beside `key`, unless a purge of one of `tags` has overtaken it.
+    pub(crate) fn note(&self, key: &Key, tags: &[Digest]) -> Option<Note> {
+        self.0.local.note(key, tags, &self.0.purges)
     }
 
     /// Puts an entry into the local tier.
@@ -204,7 +161,7 @@ impl Cache {
     }
 
     /// Where the shared tier keeps the entry with this key.
-    pub(crate) fn place(resource: &Key, key: &Key, tag: Digest) -> Place {
+    pub(crate) fn place(resource: &Key, key: &Key) -> Place {
         let resource_proof = resource.proof();
         let is_variant = resource != key;
         Place {
@@ -216,7 +173,6 @@ impl Cache {
             } else {
                 resource_proof
             },
-            tag,
         }
     }
 }

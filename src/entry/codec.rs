@@ -59,6 +59,8 @@ pub(crate) enum Decoded {
 pub(crate) struct Asked {
     pub(crate) sent: Instant,
     pub(crate) left: Duration,
+    /// How much of that a soft purge has taken away already.
+    pub(crate) cut: Duration,
     pub(crate) began: Moment,
 }
 
@@ -99,10 +101,11 @@ impl Label {
         let window = Duration::from_millis(reader.number(13)?);
         let proof = reader.take(32)?.try_into().ok()?;
         let count = usize::try_from(reader.number(3)?).ok()?;
-        let tags = (0..count)
+        // A head alone, without its tags, is what the scripts send of a value that the caller has.
+        let sent = if value.len() == HEAD { 0 } else { count };
+        let tags = (0..sent)
             .map(|_| Digest::parse(reader.take(TAG)?))
-            .collect::<Option<_>>()
-            .unwrap_or_default();
+            .collect::<Option<_>>()?;
         let label = Self {
             kind,
             token,
@@ -214,7 +217,7 @@ impl Meta {
         tags: Box<[Digest]>,
         asked: Asked,
     ) -> Entry {
-        let elapsed = label.life.saturating_sub(asked.left);
+        let elapsed = label.life.saturating_sub(asked.left + asked.cut);
         self.head.age = self.age.saturating_add(elapsed.as_secs());
         let fresh = asked.left.saturating_sub(label.window);
         let over = label.window.saturating_sub(asked.left);

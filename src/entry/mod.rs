@@ -23,7 +23,7 @@ use crate::{
         vary::{Matching, write_variant},
     },
     key::Digest,
-    purges::{Moment, Purges},
+    purges::{Moment, Purges, Since},
     token::Token,
 };
 
@@ -150,6 +150,17 @@ impl Lifetime {
         }
     }
 
+    /// The same, stale from `at` on at the latest.
+    fn stale_from(self, at: Instant) -> Self {
+        let cut = self.fresh_until.saturating_duration_since(at);
+        Self {
+            fresh_until: self.fresh_until - cut,
+            revalidate_until: self.revalidate_until - cut,
+            error_until: self.error_until - cut,
+            ..self
+        }
+    }
+
     /// When the entry is of no use any more.
     pub(crate) fn end(&self) -> Instant {
         self.kept_until
@@ -207,6 +218,8 @@ pub(crate) struct Entry {
     pub(crate) built: Built,
     /// The latest moment at which no purge had reached it.
     checked: AtomicU64,
+    /// When a soft purge made it stale.
+    softened: OnceLock<Instant>,
 }
 
 /// What an entry is made of, beside its body.
@@ -237,6 +250,7 @@ impl Entry {
             began: origin.began,
             built: origin.built,
             checked: AtomicU64::new(origin.began.number()),
+            softened: OnceLock::new(),
         }
     }
 
@@ -257,7 +271,7 @@ impl Entry {
     /// Whether a request with these directives takes it without validation (RFC 9111 section 5.2.1);
     /// as stale as the response and the layer allow, and no staler.
     pub(crate) fn suits(&self, demand: &RequestDirectives, now: Instant) -> bool {
-        let lifetime = &self.lifetime;
+        let lifetime = self.current();
         let limit = lifetime.usable_until() - lifetime.fresh_until;
         let left = lifetime.fresh_until.saturating_duration_since(now);
         let past = now.saturating_duration_since(lifetime.fresh_until);
@@ -269,8 +283,16 @@ impl Entry {
         demand.accept(Duration::from_secs(self.age(now)), state, limit)
     }
 
+    /// Its lifetime, as far as no soft purge has cut it short.
+    fn current(&self) -> Lifetime {
+        match self.softened.get() {
+            Some(at) => self.lifetime.stale_from(*at),
+            None => self.lifetime,
+        }
+    }
+
     pub(crate) fn worth(&self, now: Instant) -> Worth {
-        let lifetime = &self.lifetime;
+        let lifetime = self.current();
         if now < lifetime.fresh_until {
             Worth::Fresh
         } else if now < lifetime.revalidate_until {
@@ -291,7 +313,7 @@ impl Entry {
     /// The remaining freshness in seconds, negative once it is stale.
     pub(crate) fn ttl(&self, now: Instant) -> i64 {
         let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
-        let fresh_until = self.lifetime.fresh_until;
+        let fresh_until = self.current().fresh_until;
         if now <= fresh_until {
             seconds(fresh_until - now)
         } else {
@@ -299,15 +321,19 @@ impl Entry {
         }
     }
 
-    /// Whether nothing it carries has been purged since its build began.
+    /// Whether nothing it carries has been purged since its build began. A soft purge makes it stale.
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
         let checked = self.checked.load(Ordering::Relaxed);
         if checked >= now.number() {
             return true;
         }
-        if purges.since(Moment::at(checked), &self.tags) {
-            return false;
+        match purges.since(Moment::at(checked), &self.tags) {
+            Since::Purged => return false,
+            Since::Softened(at) => {
+                self.softened.get_or_init(|| at);
+            }
+            Since::Nothing => {}
         }
         self.confirm(now);
         true
@@ -320,13 +346,13 @@ impl Entry {
 
     /// Whether it may answer in place of a build that failed or takes too long (RFC 5861 section 4).
     pub(crate) fn may_stand_in(&self, now: Instant, purges: &Purges) -> bool {
-        self.worth(now) != Worth::Nothing && self.is_valid(purges)
+        self.is_valid(purges) && self.worth(now) != Worth::Nothing
     }
 
     /// Whether a request that came at `joined` may be answered by this entry's build: it was there
     /// before any purge that reached the build.
     pub(crate) fn may_answer(&self, joined: Moment, purges: &Purges) -> bool {
-        joined <= self.began || self.is_valid(purges)
+        joined <= self.began || self.is_valid(purges) && self.softened.get().is_none()
     }
 
     /// The same response without fields and body.

@@ -1,6 +1,7 @@
 use tokio::time::advance;
 
 use super::*;
+use crate::purges::{Purge, Reach};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -76,10 +77,10 @@ async fn a_purge_of_its_tag_makes_an_entry_invalid_for_good() {
     );
     assert!(entry.is_valid(&purges));
 
-    purges.purge(Digest::of(b"another tag"));
+    purges.purge(Purge::hard(Reach::Tag(Digest::of(b"another tag"))));
     assert!(entry.is_valid(&purges));
-    purges.purge(Digest::of(b"tag"));
-    purges.purge(Digest::of(b"another tag"));
+    purges.purge(Purge::hard(Reach::Tag(Digest::of(b"tag"))));
+    purges.purge(Purge::hard(Reach::Tag(Digest::of(b"another tag"))));
 
     assert!(!entry.is_valid(&purges));
     assert!(

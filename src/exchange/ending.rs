@@ -18,8 +18,9 @@ use crate::{
     flight::{Failure, News, Verdict},
     http::vary::Vary,
     judge::{Fate, Judged, Sharing},
-    key::Key,
+    key::{Digest, Key},
     local::{Memo, Note},
+    purges::Since,
     shared::{Filled, Held, Release},
 };
 
@@ -35,12 +36,13 @@ where
     /// A complete response: into an entry, or only to those who wait.
     pub(super) async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         match judged.fate {
-            Fate::Stored(lifetime) => match self.file(&judged, lifetime) {
-                Some((key, head)) => {
-                    let entry = Entry::new(head, body, trailers, self.origin(lifetime));
+            Fate::Stored(lifetime) => match (self.file(&judged, lifetime), &self.carried) {
+                (Some((key, head)), Ok(tags)) => {
+                    let origin = self.origin(lifetime, tags.clone());
+                    let entry = Entry::new(head, body, trailers, origin);
                     self.store(key, Arc::new(entry)).await;
                 }
-                None => self.share(judged, body, trailers).await,
+                _ => self.share(judged, body, trailers).await,
             },
             Fate::Shared(_) => self.share(judged, body, trailers).await,
             Fate::Failed(Sharing::Status(status)) => {
@@ -58,11 +60,11 @@ where
         }
     }
 
-    fn origin(&self, lifetime: Lifetime) -> Origin {
+    fn origin(&self, lifetime: Lifetime, tags: Box<[Digest]>) -> Origin {
         let lease = self.keeper.as_ref().map(Keeper::lease);
         Origin {
             lifetime,
-            tags: Box::from([self.tag]),
+            tags,
             began: self.pilot.flight().began,
             built: match lease {
                 Some(lease) => Built::leased(self.began, lease.began),
@@ -100,21 +102,24 @@ where
     /// Lands the entry, then fills both tiers with it.
     ///
     /// What was purged meanwhile is for those who were already waiting: the shared tier refuses it,
-    /// and the local one, where it carries the moment at which it began, never serves it.
+    /// and the local one, where it carries the moment at which it began, never serves it as fresh.
     async fn store(mut self, key: Key, entry: Arc<Entry>) {
         let flight = self.pilot.flight();
-        let verdict = if entry.is_valid(self.cache.purges()) {
-            Verdict::Stored(Arc::clone(&entry))
-        } else {
+        let overtaken = self.cache.purges().since(flight.began, &entry.tags) != Since::Nothing;
+        let verdict = if overtaken {
             flight.seal();
             Verdict::Invalidated(Arc::clone(&entry))
+        } else {
+            Verdict::Stored(Arc::clone(&entry))
         };
         let Some(keeper) = self.keeper.take() else {
-            self.keep(key, entry);
+            if !overtaken {
+                self.keep(key, entry);
+            }
             return self.pilot.flight().tell(News::Landed(verdict));
         };
         flight.tell(News::Landed(verdict));
-        let place = Cache::place(&self.resource, &key, self.tag);
+        let place = Cache::place(&self.resource, &key);
         let asked = self.cache.moment();
         match keeper.fill(place, &entry).await {
             Filled::Stored => {
@@ -185,7 +190,7 @@ where
     fn remember(&self, note: Note, period: Duration) {
         let key = self.asked.key_in_class(&self.key);
         let failed = matches!(note, Note::Failed(_));
-        if failed && matches!(self.cache.note(&key, self.tag), Some(Note::HitForMiss)) {
+        if failed && matches!(self.cache.note(&key, &self.tags), Some(Note::HitForMiss)) {
             return;
         }
         let memo = Memo {

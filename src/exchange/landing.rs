@@ -22,6 +22,7 @@ use crate::{
     asked::Asked,
     body::{Body, BoxError, Growing, Writer},
     cache::Cache,
+    control,
     entry::{Entry, Head, Variant},
     flight::{Failure, News, Pilot, Presence, Stream, Verdict},
     http::{
@@ -34,6 +35,7 @@ use crate::{
     policy::Policy,
     shared::Release,
     status::{End, Forward, Outcome},
+    tags::{self, TooMany},
     time,
 };
 
@@ -44,7 +46,7 @@ pub(super) struct Landing<B, E> {
     pub(super) policy: Arc<Policy>,
     pub(super) key: Key,
     pub(super) resource: Key,
-    pub(super) tag: Digest,
+    pub(super) tags: Arc<[Digest]>,
     pub(super) asked: Asked,
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) pilot: Pilot,
@@ -53,6 +55,8 @@ pub(super) struct Landing<B, E> {
     pub(super) presence: Option<Presence>,
     pub(super) delivery: Option<oneshot::Sender<Delivery<B, E>>>,
     pub(super) validation: Validation,
+    /// What the response's entry can be purged by.
+    pub(super) carried: Result<Box<[Digest]>, TooMany>,
 }
 
 impl<B, E> Landing<B, E>
@@ -108,8 +112,10 @@ where
     }
 
     /// The head is there: decide what the response is for, and who may have it.
-    async fn receive(self, response: Response<B>, deadline: Instant) {
-        let (parts, body) = response.into_parts();
+    async fn receive(mut self, response: Response<B>, deadline: Instant) {
+        let (mut parts, body) = response.into_parts();
+        self.carried = tags::together(&self.tags, &control::tags_of(&parts));
+        self.policy.strip_tags(&mut parts.headers);
         let confirms =
             parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
         if let Some(stale) = self.stale.clone().filter(|_| confirms) {
@@ -169,6 +175,9 @@ where
         let whole = (stale.body.clone(), stale.trailers.clone());
         let freshened = revalidate::freshen(&stale.head.headers, &parts.headers);
         let speaks_of_it = freshened.is_some();
+        if control::tags_of(&parts).is_empty() {
+            self.carried = tags::together(&self.tags, &stale.tags);
+        }
         parts.status = stale.head.status;
         parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
         fields::date(&mut parts.headers, time::wall_clock());
@@ -187,7 +196,7 @@ where
             Plan::Together(mut judged) => {
                 if !speaks_of_it {
                     // It must not update what it does not mean (RFC 9111 section 4.3.3).
-                    judged.fate = Fate::Shared("validator");
+                    judged.withhold("validator");
                 }
                 let outcome = self.outcome(&judged).confirmed();
                 self.deliver_whole(parts, whole.clone(), outcome);
@@ -198,7 +207,12 @@ where
     }
 
     fn judge(&self, parts: &Parts) -> Result<Plan, Payload> {
-        build::caught(|| judge::response(parts, &self.asked, &self.policy, self.began))
+        let judge = || judge::response(parts, &self.asked, &self.policy, self.began);
+        let mut plan = build::caught(judge)?;
+        if let (Plan::Together(judged), Err(TooMany)) = (&mut plan, &self.carried) {
+            judged.withhold("tags");
+        }
+        Ok(plan)
     }
 
     /// Reads the body to its end, handing it out meanwhile where that is safe.

@@ -54,8 +54,8 @@ pub(crate) struct Exchange<S, ReqBody> {
     /// The key of the variant asked for, as far as it is known what the resource varies by.
     pub(crate) key: Key,
     pub(crate) resource: Key,
-    /// The implicit tag of authority and path.
-    pub(crate) tag: Digest,
+    /// What an entry for it can be purged by, as far as the request tells.
+    pub(crate) tags: Arc<[Digest]>,
     pub(crate) asked: Asked,
     pub(crate) parcel: Parcel<ReqBody>,
     /// A local entry that is no answer by itself.
@@ -146,7 +146,7 @@ where
 
     fn note(&self) -> Option<Note> {
         self.cache
-            .note(&self.asked.key_in_class(&self.key), self.tag)
+            .note(&self.asked.key_in_class(&self.key), &self.tags)
     }
 
     fn join(&self, slot: Slot) -> Joined {
@@ -156,7 +156,7 @@ where
             (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();
-        let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &[self.tag]);
+        let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &self.tags);
         self.cache
             .flights()
             .join(&key, now, self.policy.waiters, overtaken)
@@ -176,7 +176,7 @@ where
             policy: Arc::clone(&self.policy),
             key: self.key.clone(),
             resource: self.resource.clone(),
-            tag: self.tag,
+            tags: Arc::clone(&self.tags),
             asked: self.asked.clone(),
             parcel: self.parcel.clone(),
             stale: self.stale.clone(),

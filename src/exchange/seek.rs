@@ -27,7 +27,7 @@ pub(super) struct Seek<'a> {
     pub(super) policy: &'a Policy,
     pub(super) key: &'a Key,
     pub(super) resource: &'a Key,
-    pub(super) tag: Digest,
+    pub(super) tags: &'a Arc<[Digest]>,
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
@@ -58,7 +58,7 @@ impl Seek<'_> {
             return Sought::Found(news);
         }
         let key = self.asked.key_in_class(self.key);
-        if let Some(Note::HitForMiss) = self.cache.note(&key, self.tag) {
+        if let Some(Note::HitForMiss) = self.cache.note(&key, self.tags) {
             // This flight only probes: nobody waits for it.
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
@@ -82,7 +82,7 @@ impl Seek<'_> {
     }
 
     async fn claim(&self, shared: &Arc<Shared>) -> Sought {
-        let place = Cache::place(self.resource, self.key, self.tag);
+        let place = Cache::place(self.resource, self.key);
         // Registered before the claim is sent, so that no release is missed.
         let mut watch = shared.watch(place.resource);
         let mut budget = shared.budget();
@@ -104,6 +104,7 @@ impl Seek<'_> {
                 },
                 awaited,
                 began,
+                tags: Arc::clone(self.tags),
                 deadline: Instant::now(),
             };
             let left = match self.take(shared.claim(claim, &mut budget).await, began) {

@@ -15,7 +15,10 @@ use std::{
 
 use tokio::{sync::watch, time::timeout};
 
-use crate::{key::Digest, purges::Purges};
+use crate::{
+    key::Digest,
+    purges::{Purge, Purges, Reach},
+};
 
 /// What this process knows of the events of the fleet.
 #[derive(Debug)]
@@ -64,7 +67,7 @@ impl Coherence {
     /// Events flow from now on; what happened before may have been missed.
     pub(crate) fn resumed(&self) {
         if self.heard.send_replace(true) {
-            self.purges.purge_all();
+            self.purges.purge(Purge::hard(Reach::All));
         }
         self.proven.store(true, Ordering::Release);
         self.wake_all();
@@ -79,9 +82,9 @@ impl Coherence {
         self.wake_all();
     }
 
-    /// Another process (or this one) has purged `tag`.
-    pub(crate) fn purged(&self, tag: Digest) {
-        self.purges.purge(tag);
+    /// Another process (or this one) has purged.
+    pub(crate) fn purged(&self, purge: Purge) {
+        self.purges.purge(purge);
     }
 
     /// Something happened to `resource`.
@@ -152,6 +155,7 @@ impl Drop for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::purges::Since;
 
     const LIMIT: Duration = Duration::from_secs(1);
 
@@ -176,7 +180,7 @@ mod tests {
         let began = purges.now();
         coherence.resumed();
 
-        assert!(purges.since(began, &[]));
+        assert_eq!(purges.since(began, &[]), Since::Purged);
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,10 +195,10 @@ mod tests {
         coherence.interrupted();
 
         assert!(!coherence.is_proven());
-        assert!(purges.overtake(before, &[]) && !purges.since(before, &[]));
+        assert!(purges.overtake(before, &[]) && purges.since(before, &[]) == Since::Nothing);
         assert!(!purges.overtake(within, &[]), "one gap detaches once");
 
         coherence.resumed();
-        assert!(purges.since(within, &[]));
+        assert_eq!(purges.since(within, &[]), Since::Purged);
     }
 }

@@ -23,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use self::{
     breaker::{Breaker, Permit, Standing},
@@ -38,7 +41,7 @@ use crate::{
     cache::LinkHealth,
     entry::{Entry, Fields},
     key::Digest,
-    purges::Moment,
+    purges::{Moment, Purge},
     time::TierTime,
     token::Token,
 };
@@ -52,8 +55,6 @@ pub(crate) struct Place {
     pub(crate) variant: Option<Digest>,
     /// What shows that an entry belongs to this very key.
     pub(crate) proof: [u8; 32],
-    /// The implicit tag of authority and path: what its purge has overtaken holds no more.
-    pub(crate) tag: Digest,
 }
 
 /// Which of a key's leases is asked for.
@@ -78,6 +79,9 @@ pub(crate) struct Claim {
     /// Since when the lease was held that the caller has waited for: that build's failure counts.
     pub(crate) awaited: Option<TierTime>,
     pub(crate) began: Moment,
+    /// What an entry for it can be purged by, as far as that is known: what such a purge has
+    /// overtaken holds no more.
+    pub(crate) tags: Arc<[Digest]>,
     /// The time the tier has for its answer.
     pub(crate) deadline: Instant,
 }
@@ -181,6 +185,36 @@ pub(crate) enum Held {
     Lost,
 }
 
+/// Whether whoever purges wants to know which processes have heeded it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answers {
+    Wanted,
+    Unwanted,
+}
+
+/// What the tier knows of a purge.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// How many processes it has told, if it can count them.
+    pub(crate) processes: Option<usize>,
+    /// How many have answered so far that they have heeded it.
+    pub(crate) heeded: Option<Arc<watch::Sender<usize>>>,
+}
+
+impl Told {
+    /// How many have answered once all have, or after `limit`.
+    async fn answered(&self, limit: Duration) -> usize {
+        let Some(heeded) = &self.heeded else {
+            return 0;
+        };
+        let all = self.processes.unwrap_or(usize::MAX);
+        let mut counts = heeded.subscribe();
+        // What has come in until then counts.
+        drop(timeout(limit, counts.wait_for(|count| *count >= all)).await);
+        *heeded.borrow()
+    }
+}
+
 pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Outage>> + Send + 'a>>;
 
 /// What a shared tier does. Everything is idempotent for its token.
@@ -189,8 +223,8 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn fill<'a>(&'a self, fill: Fill<'a>) -> Answer<'a, Filled>;
     fn renew<'a>(&'a self, lease: &'a Lease) -> Answer<'a, Held>;
     fn release<'a>(&'a self, lease: &'a Lease, release: Release<'a>) -> Answer<'a, Held>;
-    /// Purges all that carries `tag`.
-    fn purge(&self, tag: Digest) -> Answer<'_, ()>;
+    /// Purges, and tells every process.
+    fn purge(&self, purge: Purge, answers: Answers) -> Answer<'_, Told>;
     /// Starts telling `coherence` what other processes do, once.
     fn follow(&self, coherence: &Arc<Coherence>);
     /// How its connections are.
@@ -318,15 +352,34 @@ impl Shared {
         self.settle("release", permit, self.tier.release(lease, release).await)
     }
 
-    /// Purges `tag` in the whole fleet. It is always tried: whoever asks wants to know.
-    pub(crate) async fn purge(&self, tag: Digest) -> Result<(), Outage> {
-        let purged = self.tier.purge(tag).await;
+    /// Purges in the whole fleet. It is always tried: whoever asks wants to know. What comes back is
+    /// how many processes have heeded it within `limit`, and how many there are.
+    pub(crate) async fn purge(
+        &self,
+        purge: Purge,
+        limit: Option<Duration>,
+    ) -> Result<(usize, Option<usize>), Outage> {
+        let answers = if limit.is_some() {
+            // Heard by this process too, and so are the answers.
+            self.tier.follow(&self.coherence);
+            self.coherence.first_heard(self.budget).await;
+            Answers::Wanted
+        } else {
+            Answers::Unwanted
+        };
+        let told = self.tier.purge(purge, answers).await;
         // What this process has read since it was told, the tier may have answered before the purge.
-        self.coherence.purged(tag);
-        if let Err(outage) = &purged {
-            self.failed("purge", outage);
+        self.coherence.purged(purge);
+        match told {
+            Ok(told) => {
+                let answered = told.answered(limit.unwrap_or_default()).await;
+                Ok((answered, told.processes))
+            }
+            Err(outage) => {
+                self.failed("purge", &outage);
+                Err(outage)
+            }
         }
-        purged
     }
 
     /// Whether local entries may be served: other processes' purges reach us, or nobody is there

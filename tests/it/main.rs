@@ -78,6 +78,8 @@ mod lock_wire;
 #[cfg(test)]
 mod operations;
 #[cfg(test)]
+mod purging;
+#[cfg(test)]
 mod redis_faults;
 #[cfg(test)]
 mod shapes;

@@ -466,7 +466,8 @@ fn garbage(value: &[u8]) -> HashMap<&'static str, Vec<u8>> {
         ("a few bytes only", value[..60].to_vec()),
         ("head only", value[..114].to_vec()),
         ("truncated", value[..value.len() - 40].to_vec()),
-        ("garbled meta", with(150, 0xff)),
+        ("garbled tag", with(150, 0xff)),
+        ("garbled meta", with(214, 0xff)),
         ("zeros", vec![0; 200]),
         ("from the future, garbled", {
             future[4] = b'?';

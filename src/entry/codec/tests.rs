@@ -17,6 +17,7 @@ fn asked(left: Duration) -> Asked {
     Asked {
         sent: Instant::now(),
         left,
+        cut: Duration::ZERO,
         began: Moment::default(),
     }
 }

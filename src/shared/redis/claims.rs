@@ -26,6 +26,7 @@ struct Reply {
     sent: Instant,
     since: TierTime,
     left: Duration,
+    cut: Duration,
     value: Bytes,
     lease_left: Duration,
     marker: Marker,
@@ -52,7 +53,7 @@ impl RedisTier {
             Purpose::Look => "look",
         };
         let have = claim.have.as_ref().and_then(|entry| entry.token.get());
-        let call = Call::new()
+        let mut call = Call::new()
             .key(self.names.entry(&claim.place))
             .key(self.names.lease(&claim.place, claim.slot))
             .key(self.names.marker(&claim.place))
@@ -66,10 +67,13 @@ impl RedisTier {
             .arg(reject)
             .arg(purpose)
             .arg(LARGEST_INLINE)
-            .arg(awaited.unwrap_or_default().0)
-            .arg(claim.place.tag.to_string());
+            .arg(awaited.unwrap_or_default().0);
+        for tag in claim.tags.iter() {
+            call = call.arg(tag.to_string());
+        }
+
         let sent = Instant::now();
-        let (state, since, left, value, lease_left, marker_left, failure) =
+        let (state, since, left, value, lease_left, marker_left, failure, cut) =
             self.claims.invoke_by(&CLAIM, call, claim.deadline).await?;
         let (state, since): (String, String) = (state, since);
         let (value, failure): (Vec<u8>, Vec<u8>) = (value, failure);
@@ -79,6 +83,7 @@ impl RedisTier {
             sent,
             since: TierTime(since.parse().unwrap_or(0)),
             left: positive(left),
+            cut: positive(cut),
             value: value.into(),
             lease_left: positive(lease_left),
             marker: if marker_left.is_zero() {
@@ -101,6 +106,7 @@ impl RedisTier {
         let asked = Asked {
             sent: reply.sent,
             left: reply.left,
+            cut: reply.cut,
             began: claim.began,
         };
         let held = claim

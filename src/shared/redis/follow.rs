@@ -9,9 +9,12 @@ use std::{
 use redis::Client;
 use tokio::task::AbortHandle;
 
-use super::names::Event;
+use super::{
+    heeded::Heeded,
+    names::{Caller, Event, Names},
+};
 use crate::{
-    link::{Health, Listener, Settings, Signal, Subscription},
+    link::{Health, Link, Listener, Settings, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -20,12 +23,15 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Follow {
     subscription: Subscription,
-    channel: String,
+    names: Names,
+    heeded: Arc<Heeded>,
+    link: Link,
     task: Mutex<Option<AbortHandle>>,
 }
 
 impl Follow {
-    pub(super) fn new(client: &Client, timeout: Duration, channel: String) -> Self {
+    /// `link` is for answering those who purge.
+    pub(super) fn new(client: &Client, timeout: Duration, names: Names, link: Link) -> Self {
         let settings = Settings {
             connect_timeout: timeout,
             command_timeout: timeout,
@@ -33,7 +39,9 @@ impl Follow {
         };
         Self {
             subscription: Subscription::new(client, settings),
-            channel,
+            names,
+            heeded: Arc::new(Heeded::default()),
+            link,
             task: Mutex::default(),
         }
     }
@@ -42,14 +50,26 @@ impl Follow {
         self.subscription.health()
     }
 
+    pub(super) fn heeded(&self) -> &Heeded {
+        &self.heeded
+    }
+
     /// Starts to listen, unless that is already being done.
     pub(super) fn start(&self, coherence: &Arc<Coherence>) {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if task.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
-        let listener = self.subscription.listen(&self.channel);
-        let listening = listen(listener, Arc::downgrade(coherence));
+        let events = self.subscription.listen(&self.names.channel());
+        let answers = self.names.answers(self.heeded.process());
+        let answers = self.subscription.listen(&answers);
+        let hearing = Hearing {
+            coherence: Arc::downgrade(coherence),
+            heeded: Arc::clone(&self.heeded),
+            names: self.names.clone(),
+            link: self.link.clone(),
+        };
+        let listening = listen(events, answers, hearing);
         *task = task::spawn(listening).map(|task| task.abort_handle());
     }
 }
@@ -63,11 +83,28 @@ impl Drop for Follow {
     }
 }
 
-async fn listen(mut listener: Listener, coherence: Weak<Coherence>) {
+/// What a process does with what it hears.
+struct Hearing {
+    coherence: Weak<Coherence>,
+    heeded: Arc<Heeded>,
+    names: Names,
+    /// Over which it answers those who purge.
+    link: Link,
+}
+
+async fn listen(mut events: Listener, mut answers: Listener, hearing: Hearing) {
     let mut channel = Channel::Open;
     loop {
-        let signal = listener.next().await;
-        let Some(coherence) = coherence.upgrade() else {
+        let signal = tokio::select! {
+            signal = events.next() => signal,
+            signal = answers.next() => {
+                if let Signal::Message(purge) = signal {
+                    hearing.heeded.answered(&purge);
+                }
+                continue;
+            }
+        };
+        let Some(coherence) = hearing.coherence.upgrade() else {
             return;
         };
         match signal {
@@ -85,10 +122,30 @@ async fn listen(mut listener: Listener, coherence: Weak<Coherence>) {
             }
             Signal::Message(message) => match Event::parse(&message) {
                 Some(Event::Woken(resource)) => coherence.wake(resource),
-                Some(Event::Purged { tag }) => coherence.purged(tag),
+                Some(Event::Purged(purge, caller)) => {
+                    coherence.purged(purge);
+                    if let Some(caller) = caller {
+                        hearing.answer(&caller);
+                    }
+                }
                 None => tracing::debug!("an event makes no sense and is ignored"),
             },
         }
+    }
+}
+
+impl Hearing {
+    /// Tells the one who purged that it has been heeded here.
+    fn answer(&self, caller: &Caller) {
+        let mut publish = redis::cmd("PUBLISH");
+        publish
+            .arg(self.names.answers(&caller.process))
+            .arg(caller.purge.as_str());
+        let link = self.link.clone();
+        drop(task::spawn(async move {
+            // Who purged counts this process out, then.
+            drop(link.query::<i64>(&publish).await);
+        }));
     }
 }
 

@@ -6,6 +6,7 @@
 mod claims;
 mod endings;
 mod follow;
+mod heeded;
 mod names;
 
 use std::{sync::Arc, time::Duration};
@@ -14,13 +15,13 @@ use redis::Client;
 
 use self::{follow::Follow, names::Names};
 use super::{
-    Answer, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
-    Tier,
+    Answer, Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage,
+    Release, Tier, Told,
 };
 use crate::{
     cache::LinkHealth,
-    key::Digest,
     link::{self, Call, Error, Link, Script},
+    purges::Purge,
 };
 
 /// A script with what all of them share before it.
@@ -81,11 +82,17 @@ impl RedisTier {
             )
         };
         let names = Names::new(settings.namespace);
+        let leases = link("leases", FILL_TIMEOUT);
         Self {
             claims: link("claims", settings.command_timeout),
             fills: link("fills", FILL_TIMEOUT),
-            leases: link("leases", FILL_TIMEOUT),
-            follow: Follow::new(client, settings.command_timeout, names.channel()),
+            follow: Follow::new(
+                client,
+                settings.command_timeout,
+                names.clone(),
+                leases.clone(),
+            ),
+            leases,
             names,
             lease_ttl: settings.lease_ttl,
         }
@@ -113,16 +120,24 @@ impl Tier for RedisTier {
         Box::pin(async move { Ok(self.release_once(lease, &release).await?) })
     }
 
-    fn purge(&self, tag: Digest) -> Answer<'_, ()> {
+    fn purge(&self, purge: Purge, answers: Answers) -> Answer<'_, Told> {
+        let expected = match answers {
+            Answers::Wanted => Some(self.follow.heeded().expect()),
+            Answers::Unwanted => None,
+        };
+        let (caller, heeded) = expected.unzip();
         let call = Call::new()
             .key(self.names.tags())
-            .arg(tag.to_string())
+            .arg(names::member(purge))
             .arg(REMEMBERED_TAGS)
             .arg(self.names.channel())
-            .arg(names::purged(tag));
+            .arg(names::purged(purge, caller.as_ref()));
         Box::pin(async move {
-            let _one: i64 = self.leases.invoke(&PURGE, call).await?;
-            Ok(())
+            let told: i64 = self.leases.invoke(&PURGE, call).await?;
+            Ok(Told {
+                processes: usize::try_from(told).ok(),
+                heeded,
+            })
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::{
     entry::codec::VERSION,
     key::Digest,
+    purges::{Force, Purge, Reach},
     shared::{Place, Slot},
     token::Token,
 };
@@ -80,6 +81,11 @@ impl Names {
         format!("{}:tags", self.namespace)
     }
 
+    /// The channel on which one process is told that others have heeded its purges.
+    pub(super) fn answers(&self, process: &Token) -> String {
+        format!("{}:heeded:{}", self.namespace, process.as_str())
+    }
+
     /// The channel on which the processes of the namespace tell each other what happened.
     pub(super) fn channel(&self) -> String {
         format!("{}:events", self.namespace)
@@ -91,16 +97,53 @@ impl Names {
 pub(super) enum Event {
     /// Something happened to a resource.
     Woken(Digest),
-    /// A process purged a tag.
-    Purged { tag: Digest },
+    /// A process has purged, and may want to know who has heeded it.
+    Purged(Purge, Option<Caller>),
+}
+
+/// Who is to be told that a purge has been heeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) process: Token,
+    pub(super) purge: Token,
 }
 
 pub(super) fn woken(resource: Digest) -> String {
     format!("w{resource}")
 }
 
-pub(super) fn purged(tag: Digest) -> String {
-    format!("p{tag}")
+pub(super) fn purged(purge: Purge, caller: Option<&Caller>) -> String {
+    let member = member(purge);
+    match caller {
+        None => format!("p{member}"),
+        Some(Caller { process, purge }) => {
+            format!("p{member}:{}:{}", process.as_str(), purge.as_str())
+        }
+    }
+}
+
+/// What a purge is called in the set of tags.
+pub(super) fn member(Purge { reach, force }: Purge) -> String {
+    let soft = match force {
+        Force::Hard => "",
+        Force::Soft => "~",
+    };
+    match reach {
+        Reach::All => format!("{soft}!"),
+        Reach::Tag(tag) => format!("{soft}{tag}"),
+    }
+}
+
+fn parse_member(text: &str) -> Option<Purge> {
+    let (force, rest) = match text.strip_prefix('~') {
+        Some(rest) => (Force::Soft, rest),
+        None => (Force::Hard, text),
+    };
+    let reach = match rest {
+        "!" => Reach::All,
+        tag => Reach::Tag(Digest::parse(tag.as_bytes())?),
+    };
+    Some(Purge { reach, force })
 }
 
 impl Event {
@@ -108,9 +151,23 @@ impl Event {
     pub(super) fn parse(message: &[u8]) -> Option<Self> {
         match message.split_first()? {
             (b'w', resource) => Digest::parse(resource).map(Self::Woken),
-            (b'p', tag) => Digest::parse(tag).map(|tag| Self::Purged { tag }),
+            (b'p', purge) => {
+                let mut parts = std::str::from_utf8(purge).ok()?.split(':');
+                let purge = parse_member(parts.next()?)?;
+                let caller = parts.next().zip(parts.next()).map(Caller::parse);
+                Some(Self::Purged(purge, caller.flatten()))
+            }
             _ => None,
         }
+    }
+}
+
+impl Caller {
+    fn parse((process, purge): (&str, &str)) -> Option<Self> {
+        Some(Self {
+            process: Token::parse(process)?,
+            purge: Token::parse(purge)?,
+        })
     }
 }
 
@@ -120,18 +177,37 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written() {
-        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let resource = Digest::of(b"resource");
+        let woken = woken(resource);
+        assert_eq!(Event::parse(woken.as_bytes()), Some(Event::Woken(resource)));
 
-        assert_eq!(Event::parse(woken(one).as_bytes()), Some(Event::Woken(one)));
-        assert_eq!(
-            Event::parse(purged(other).as_bytes()),
-            Some(Event::Purged { tag: other })
-        );
+        let caller = Caller {
+            process: Token::random().unwrap(),
+            purge: Token::random().unwrap(),
+        };
+        for reach in [Reach::All, Reach::Tag(Digest::of(b"tag"))] {
+            for purge in [Purge::hard(reach), Purge::soft(reach)] {
+                for caller in [None, Some(caller.clone())] {
+                    let message = purged(purge, caller.as_ref());
+                    let read = Event::parse(message.as_bytes());
+                    assert_eq!(read, Some(Event::Purged(purge, caller)));
+                }
+            }
+        }
     }
 
     #[test]
     fn a_garbled_message_is_nothing() {
-        for message in [&b""[..], b"w", b"wxyz", b"p00", b"?", &[0xff; 65]] {
+        for message in [
+            &b""[..],
+            b"w",
+            b"wxyz",
+            b"p00",
+            b"p~",
+            b"p",
+            b"?",
+            &[0xff; 65],
+        ] {
             assert_eq!(Event::parse(message), None);
         }
     }

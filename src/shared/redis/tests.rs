@@ -7,8 +7,9 @@ use tokio::time::Instant;
 use super::*;
 use crate::{
     entry::{self, Built, Entry, Head, Lifetime, Origin},
+    key::Digest,
     link::support::redis::RedisServer,
-    purges::Moment,
+    purges::{Moment, Reach},
     shared::{Marker, Place, Purpose, Slot},
     time::TierTime,
     token::Token,
@@ -34,6 +35,15 @@ fn head(status: StatusCode) -> Head {
     }
 }
 
+/// The tag that only the entry names.
+fn tag() -> Reach {
+    Reach::Tag(Digest::of(b"tag"))
+}
+
+async fn purge(tier: &RedisTier, purge: Purge) {
+    tier.purge(purge, Answers::Unwanted).await.unwrap();
+}
+
 fn uri() -> Digest {
     Digest::of(b"uri")
 }
@@ -44,7 +54,6 @@ fn place() -> Place {
         resource_proof: [7; 32],
         variant: None,
         proof: [7; 32],
-        tag: uri(),
     }
 }
 
@@ -57,6 +66,7 @@ fn claim(slot: Slot) -> Claim {
         purpose: Purpose::Serve,
         awaited: None,
         began: Moment::default(),
+        tags: Arc::new([uri()]),
         deadline: Instant::now() + AMPLE,
     }
 }
@@ -71,12 +81,16 @@ fn stale_entry(body: &'static str) -> Entry {
 }
 
 fn lasting(fresh: Duration, body: &'static str) -> Entry {
+    tagged(fresh, body, Box::from([Digest::of(b"tag")]))
+}
+
+fn tagged(fresh: Duration, body: &'static str, tags: Box<[Digest]>) -> Entry {
     let head = head(StatusCode::OK);
     let window = Duration::from_secs(60);
     let lifetime = Lifetime::starting(Instant::now(), fresh, Duration::ZERO, window);
     let origin = Origin {
         lifetime,
-        tags: Box::from([Digest::of(b"tag")]),
+        tags,
         began: Moment::default(),
         built: Built::here(Instant::now()),
     };
@@ -200,10 +214,9 @@ async fn a_purge_that_runs_twice_fences_what_began_before_and_nothing_later() {
     let server = RedisServer::start();
     let tier = tier(&server);
     let early = leased(&tier, &claim(Slot::Build)).await;
-    let tag = Digest::of(b"tag");
 
-    tier.purge(tag).await.unwrap();
-    tier.purge(tag).await.unwrap();
+    purge(&tier, Purge::hard(tag())).await;
+    purge(&tier, Purge::hard(tag())).await;
 
     assert_eq!(fill(&tier, &early, &entry("old")).await, Filled::FencedOff);
     let late = leased(&tier, &claim(Slot::Build)).await;
@@ -297,7 +310,7 @@ async fn a_failure_from_before_a_purge_is_not_told_after_it() {
     let lease = leased(&tier, &claim(Slot::Build)).await;
     fail(&tier, &lease, AMPLE).await;
 
-    tier.purge(uri()).await.unwrap();
+    purge(&tier, Purge::hard(Reach::Tag(uri()))).await;
 
     let after = waited(&tier, Slot::Build, lease.began).await;
     assert!(matches!(after, Claimed::Leased { .. }), "{after:?}");
@@ -395,7 +408,7 @@ async fn nobody_waits_for_a_build_that_a_purge_has_overtaken() {
     let tier = tier(&server);
     let early = leased(&tier, &claim(Slot::Build)).await;
 
-    tier.purge(uri()).await.unwrap();
+    purge(&tier, Purge::hard(Reach::Tag(uri()))).await;
     let late = leased(&tier, &claim(Slot::Build)).await;
 
     assert_eq!(tier.renew(&early).await.unwrap(), Held::Lost);
@@ -419,4 +432,76 @@ async fn what_is_no_lease_of_ours_is_taken_over() {
         assert_eq!(tier.renew(&lease).await.unwrap(), Held::Ours);
         server.command::<()>(&["DEL", &name]);
     }
+}
+
+#[tokio::test]
+async fn purging_all_reaches_what_began_before_and_nothing_later() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    let under_way = leased(&tier, &claim(Slot::Extra)).await;
+    fill(&tier, &lease, &entry("old")).await;
+
+    purge(&tier, Purge::hard(Reach::All)).await;
+
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    assert_eq!(
+        fill(&tier, &under_way, &entry("old")).await,
+        Filled::FencedOff
+    );
+    assert_eq!(fill(&tier, &lease, &entry("new")).await, Filled::Stored);
+    let found = tier.claim(&claim(Slot::Build)).await.unwrap();
+    assert!(matches!(found, Claimed::Fresh(found) if found.body == "new"));
+}
+
+#[tokio::test]
+async fn a_soft_purge_makes_stale_and_fences_whatever_it_is_of() {
+    for reach in [tag(), Reach::Tag(uri()), Reach::All] {
+        let server = RedisServer::start();
+        let tier = tier(&server);
+        let lease = leased(&tier, &claim(Slot::Build)).await;
+        let under_way = leased(&tier, &claim(Slot::Extra)).await;
+        let tags = Box::from([Digest::of(b"tag"), uri()]);
+        fill(&tier, &lease, &tagged(Duration::from_secs(60), "old", tags)).await;
+
+        purge(&tier, Purge::soft(reach)).await;
+
+        let next = tier.claim(&claim(Slot::Build)).await.unwrap();
+        let Claimed::Leased { stale, lease, .. } = next else {
+            panic!("{next:?}");
+        };
+        let stale = stale.unwrap();
+        let now = Instant::now();
+        assert_eq!(stale.body, "old");
+        assert_eq!(stale.worth(now), entry::Worth::StaleIfError);
+        assert!(
+            stale.age(now) < 10,
+            "no older than before: {}",
+            stale.age(now)
+        );
+        let old = tagged(AMPLE, "old", Box::from([Digest::of(b"tag"), uri()]));
+        assert_eq!(fill(&tier, &under_way, &old).await, Filled::FencedOff);
+        assert_eq!(fill(&tier, &lease, &entry("new")).await, Filled::Stored);
+        let found = tier.claim(&claim(Slot::Build)).await.unwrap();
+        assert!(matches!(found, Claimed::Fresh(found) if found.body == "new"));
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_stale_window_is_gone_after_a_soft_purge() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    let none = Duration::ZERO;
+    let mut brief = entry("old");
+    brief.lifetime = Lifetime::starting(Instant::now(), AMPLE, none, none);
+    fill(&tier, &lease, &brief).await;
+
+    purge(&tier, Purge::soft(tag())).await;
+
+    let next = tier.claim(&claim(Slot::Build)).await.unwrap();
+    assert!(
+        matches!(next, Claimed::Leased { stale: None, .. }),
+        "{next:?}"
+    );
 }

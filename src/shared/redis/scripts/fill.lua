@@ -19,10 +19,9 @@ if holder(KEYS[2]) ~= ARGV[1] then
   return 'fenced'
 end
 
-local floor = purged(KEYS[3], '!')
-local fenced = newer or floor == 0 or floor >= began
+local fenced = newer or purged(KEYS[3], '!') == 0 or overtaken(KEYS[3], '!') >= began
 for at = 8, #ARGV do
-  fenced = fenced or purged(KEYS[3], ARGV[at]) >= began
+  fenced = fenced or overtaken(KEYS[3], ARGV[at]) >= began
 end
 
 local stored = false

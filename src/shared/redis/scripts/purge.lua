@@ -1,12 +1,12 @@
--- Purges all that carries a tag, in constant time: whatever began before now is not valid any more.
--- KEYS: tags. ARGV: tag, how many tags to remember, channel, message
+-- Purges what carries a tag, in constant time: whatever began before now is not valid any more, or
+-- stale from now on.
+-- KEYS: tags. ARGV: tag or `!` for everything, with `~` before it if softly; how many tags to remember,
+--       channel, message
+-- Reply: how many processes have been told, on this server; -1 if none could be
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
-local floor = redis.pcall('ZSCORE', KEYS[1], '!')
-if type(floor) ~= 'string' then
-  if floor then
-    redis.call('DEL', KEYS[1])
-  end
+if purged(KEYS[1], '!') == 0 then
+  redis.call('DEL', KEYS[1])
   redis.call('ZADD', KEYS[1], now, '!')
 end
 redis.call('ZADD', KEYS[1], 'GT', now, ARGV[1])
@@ -19,5 +19,5 @@ if redis.call('ZCARD', KEYS[1]) > limit then
   redis.call('ZREMRANGEBYRANK', KEYS[1], 0, last)
   redis.call('ZADD', KEYS[1], 'GT', oldest[2], '!')
 end
-redis.pcall('PUBLISH', ARGV[3], ARGV[4])
-return 1
+local told = redis.pcall('PUBLISH', ARGV[3], ARGV[4])
+return type(told) == 'number' and told or -1
