@@ -1,5 +1,6 @@
 //! [`BufferLayer`]: one route's policy, as a builder.
 
+mod renewing;
 mod tagging;
 
 use std::{sync::Arc, time::Duration};

@@ -84,6 +84,7 @@ mod asked;
 pub mod body;
 mod cache;
 mod control;
+mod early;
 mod entry;
 mod exchange;
 mod flight;

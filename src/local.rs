@@ -1,7 +1,10 @@
 //! The local tier: entries, the variants of a resource, and the memos beside them.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ use crate::{
 pub(crate) struct Local {
     slots: Cache<Key, Slot, RandomState>,
     memos: Cache<Key, Memo, RandomState>,
+    uses: Cache<Key, Arc<AtomicU32>, RandomState>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,8 +54,19 @@ pub(crate) struct Memo {
 pub(crate) enum Note {
     /// The last response declared itself uncacheable: nobody waits for the next one.
     HitForMiss,
-    /// The last build failed: newcomers share that failure.
-    Failed(Arc<Failure>),
+    /// The last builds failed, so many of them in a row: newcomers share the last failure.
+    Failed(Arc<Failure>, u32),
+}
+
+impl Memo {
+    /// The kibibytes that it takes, rounded up.
+    fn weight(&self) -> u32 {
+        let bytes = match &self.note {
+            Note::Failed(failure, _) => failure.weight(),
+            Note::HitForMiss => 0,
+        };
+        u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX)
+    }
 }
 
 /// What the local tier has for a request.
@@ -87,7 +102,8 @@ impl Expiry<Key, Slot> for Backstop {
 }
 
 impl Local {
-    /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos.
+    /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos of a
+    /// kibibyte each, and counts of uses.
     pub(crate) fn new(capacity: u64, memos: u64) -> Self {
         let slots = Cache::builder()
             .max_capacity(capacity)
@@ -100,10 +116,14 @@ impl Local {
             })
             .expire_after(Backstop)
             .build_with_hasher(RandomState::default());
-        let memos = Cache::builder()
+        let uses = Cache::builder()
             .max_capacity(memos)
             .build_with_hasher(RandomState::default());
-        Self { slots, memos }
+        let memos = Cache::builder()
+            .max_capacity(memos)
+            .weigher(|_key: &Key, memo: &Memo| memo.weight())
+            .build_with_hasher(RandomState::default());
+        Self { slots, memos, uses }
     }
 
     /// Looks up `key` for a request with these fields.
@@ -188,6 +208,29 @@ impl Local {
         self.memos.insert(key, memo);
     }
 
+    /// How often in a row the build for `key` has failed, as far as that is remembered.
+    pub(crate) fn failures(&self, key: &Key) -> u32 {
+        match self.memos.get(key) {
+            Some(Memo {
+                note: Note::Failed(_, failures),
+                ..
+            }) => failures,
+            _ => 0,
+        }
+    }
+
+    /// Counts a request for `resource` that no entry has answered.
+    pub(crate) fn use_once_more(&self, resource: &Key) {
+        let uses = self.uses.get_with_by_ref(resource, Arc::default);
+        uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many of them there were.
+    pub(crate) fn uses(&self, resource: &Key) -> u32 {
+        let uses = self.uses.get(resource);
+        uses.map_or(0, |uses| uses.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn clear_memo(&self, key: &Key) {
         self.memos.invalidate(key);
     }
@@ -242,6 +285,7 @@ mod tests {
             tags: Box::default(),
             began,
             built: Built::here(at),
+            build_time: Duration::ZERO,
         };
         Arc::new(Entry::new(head, Bytes::from(body), None, origin))
     }

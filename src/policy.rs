@@ -7,8 +7,12 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, Method, header, request, response};
+use tokio::time::Instant;
 
 use crate::{
+    early::Early,
+    entry::Entry,
+    exchange::Intent,
     flight::Limits,
     http::{cache_control, negotiate::Offer, storable::Rules},
     key::{self, Digest, Key, KeyRules},
@@ -37,6 +41,11 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) early: Option<Early>,
+    pub(crate) stale_after: Option<Duration>,
+    /// So many requests before a response is stored.
+    pub(crate) min_uses: u32,
+    pub(crate) refresh_if: Option<RequestPredicate>,
     /// The tags of every entry.
     pub(crate) tags: Vec<Digest>,
     /// The tags of the entry that a request is answered from.
@@ -47,6 +56,8 @@ pub(crate) struct Policy {
 }
 
 pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+
+pub(crate) type RequestPredicate = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 
 pub(crate) type Tagger = Arc<dyn Fn(&request::Parts) -> Vec<Digest> + Send + Sync>;
 
@@ -82,6 +93,10 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            early: None,
+            stale_after: None,
+            min_uses: 1,
+            refresh_if: None,
             tags: Vec::new(),
             tagger: None,
             tag_fields: TagFields::Strip,
@@ -130,6 +145,20 @@ impl Policy {
                 "requests with credentials bypass this layer: key them, or allow it to ignore them"
             );
         });
+    }
+
+    /// Whether a request is one that renews what is stored.
+    pub(crate) fn intent(&self, request: &request::Parts) -> Intent {
+        match &self.refresh_if {
+            Some(renews) if renews(request) => Intent::Renew,
+            _ => Intent::Answer,
+        }
+    }
+
+    /// Whether a hit on a fresh entry is the one that refreshes it ahead of time.
+    pub(crate) fn is_early(&self, entry: &Entry, now: Instant) -> bool {
+        self.early
+            .is_some_and(|early| early.is_due(entry, now, fastrand::f64()))
     }
 
     /// What an entry for this request can be purged by, as far as the request tells.

@@ -17,7 +17,7 @@ use crate::{
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
-    exchange::{Building, Exchange, Parcel},
+    exchange::{Building, Exchange, Intent, Parcel},
     future::{Passing, ResponseFuture},
     http::{
         cache_control::{RequestDirectives, RequestFlag},
@@ -132,6 +132,7 @@ impl<S> BufferService<S> {
         let facts = Facts {
             authorization: self.identify(parts, fields, key)?,
             demand,
+            intent: self.policy.intent(parts),
             primary: key.len(),
         };
         let now = Instant::now();
@@ -143,7 +144,7 @@ impl<S> BufferService<S> {
             method: &parts.method,
             headers: fields.within(&parts.headers),
         };
-        Ok((self.use_found((found, now), wanted, demand), facts))
+        Ok((self.use_found((found, now), wanted, facts), facts))
     }
 
     /// What is no hit: refreshes, passes on, or starts the exchange.
@@ -167,6 +168,10 @@ impl<S> BufferService<S> {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(_, entry) if self.is_building(&parts, key, facts.primary) => Some(entry),
             Local::Stale(response, entry) => {
+                let facts = Facts {
+                    intent: Intent::Renew,
+                    ..facts
+                };
                 let exchange = self.exchange((parts, body), key, facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
@@ -231,6 +236,7 @@ impl<S> BufferService<S> {
             tags: self.policy.tags_of(&parts, &resource),
             resource,
             asked,
+            intent: facts.intent,
             parcel: Parcel::new(Request::from_parts(parts, body)),
             stale,
         }
@@ -240,14 +246,20 @@ impl<S> BufferService<S> {
         &self,
         (found, now): (Found, Instant),
         wanted: Wanted<'_>,
-        demand: Option<RequestDirectives>,
+        facts: Facts,
     ) -> Local<B> {
         let Found::Entry(entry, worth) = found else {
             return Local::Nothing(None);
         };
-        let suits =
-            self.cache.trusts_local() && demand.is_none_or(|demand| entry.suits(&demand, now));
+        let demand = facts.demand;
+        let suits = facts.intent == Intent::Answer
+            && self.cache.trusts_local()
+            && demand.is_none_or(|demand| entry.suits(&demand, now));
         match worth {
+            Worth::Fresh if suits && self.policy.is_early(&entry, now) => {
+                self.cache.count().hit();
+                Local::Stale(answer::hit(&entry, wanted, now), entry)
+            }
             Worth::Fresh if suits => {
                 self.cache.count().hit();
                 Local::Answer(answer::hit(&entry, wanted, now))
@@ -271,6 +283,7 @@ impl<S> BufferService<S> {
 struct Facts {
     authorization: storable::Authorization,
     demand: Option<RequestDirectives>,
+    intent: Intent,
     /// How much of the key names the resource; the rest names its variant.
     primary: usize,
 }
@@ -278,7 +291,7 @@ struct Facts {
 /// What the local tier's find is worth.
 enum Local<B> {
     Answer(Response<Body<B>>),
-    /// An answer for now; the entry wants a refresh.
+    /// An answer for now; the entry wants a refresh, stale or not.
     Stale(Response<Body<B>>, Arc<Entry>),
     /// No answer, at most something to fall back on.
     Nothing(Option<Arc<Entry>>),

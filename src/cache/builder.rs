@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
+use tokio::sync::Semaphore;
+
 use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
 use crate::{
     body::Memory,
@@ -26,6 +28,7 @@ pub struct CacheBuilder {
     failure_memo: Duration,
     hit_for_miss: Duration,
     acknowledge_within: Duration,
+    max_refreshes: usize,
     namespace: String,
     lease_ttl: Duration,
     redis_budget: Duration,
@@ -50,6 +53,7 @@ impl Default for CacheBuilder {
             failure_memo: Duration::from_secs(1),
             hit_for_miss: Duration::from_secs(30),
             acknowledge_within: Duration::from_secs(1),
+            max_refreshes: 100,
             namespace: "stampede".to_owned(),
             lease_ttl: Duration::from_secs(3),
             redis_budget: Duration::from_millis(250),
@@ -88,6 +92,14 @@ impl CacheBuilder {
     /// How long a purge waits for the other processes to acknowledge it. Default: 1 s.
     pub fn acknowledge_within(mut self, limit: Duration) -> Self {
         self.acknowledge_within = limit;
+        self
+    }
+
+    /// How many entries may be refreshed in the background at the same time, so that a purge of many
+    /// does not become a stampede of its own. Default: 100; what finds no place is served as it is,
+    /// and the next hit tries again.
+    pub fn max_refreshes(mut self, refreshes: usize) -> Self {
+        self.max_refreshes = refreshes;
         self
     }
 
@@ -201,6 +213,9 @@ impl CacheBuilder {
             failure_memo: self.failure_memo,
             hit_for_miss: self.hit_for_miss,
             acknowledge_within: self.acknowledge_within,
+            refreshes: Arc::new(Semaphore::new(
+                self.max_refreshes.min(Semaphore::MAX_PERMITS),
+            )),
         }))
     }
 }

@@ -9,7 +9,10 @@ mod stats;
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
-use tokio::time::Instant;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 pub(crate) use self::stats::Counters;
 pub use self::{
@@ -63,6 +66,7 @@ struct Inner {
     failure_memo: Duration,
     hit_for_miss: Duration,
     acknowledge_within: Duration,
+    refreshes: Arc<Semaphore>,
 }
 
 impl Cache {
@@ -138,6 +142,11 @@ impl Cache {
 
     pub(crate) fn moment(&self) -> Moment {
         self.0.purges.now()
+    }
+
+    /// The right to refresh an entry in the background, unless that is being done to enough of them.
+    pub(crate) fn refresh_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.refreshes).try_acquire_owned().ok()
     }
 
     pub(crate) fn failure_memo(&self) -> Duration {

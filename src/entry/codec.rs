@@ -181,6 +181,7 @@ pub(crate) fn decode_response(value: &Bytes, began: Moment) -> Option<Entry> {
         tags: Box::default(),
         began,
         built: Built::here(now),
+        build_time: Duration::ZERO,
     };
     Some(Entry::new(meta.head, body, meta.trailers, origin))
 }
@@ -194,6 +195,7 @@ pub(crate) fn renew(held: &Entry, label: &Label, asked: Asked) -> Entry {
         stale_while_revalidate: lifetime.revalidate_until - lifetime.fresh_until,
         stale_if_error: lifetime.error_until - lifetime.fresh_until,
         age: held.stored_age(),
+        build_time: held.build_time,
     };
     let entry = meta.into_entry(held.body.clone(), label, held.tags.clone(), asked);
     entry.set_token(label.token.clone());
@@ -207,6 +209,7 @@ struct Meta {
     stale_if_error: Duration,
     /// The age when it was stored, in seconds.
     age: u64,
+    build_time: Duration,
 }
 
 impl Meta {
@@ -239,6 +242,7 @@ impl Meta {
                 tags,
                 began,
                 built: Built::leased(asked.sent, TierTime(label.began)),
+                build_time: self.build_time,
             },
         );
         entry.set_stored_age(self.age);
@@ -258,9 +262,10 @@ fn write_meta(entry: &Entry, out: &mut Vec<u8>) {
     out.put_u64(entry.body.len() as u64);
     out.put_u16(entry.head.status.as_u16());
     out.put_u64(entry.stored_age());
-    for window in [lifetime.revalidate_until, lifetime.error_until] {
-        let window = (window - lifetime.fresh_until).as_millis();
-        out.put_u64(u64::try_from(window).unwrap_or(u64::MAX));
+    let window = |end| end - lifetime.fresh_until;
+    let windows = [lifetime.revalidate_until, lifetime.error_until].map(window);
+    for period in windows.into_iter().chain([entry.build_time]) {
+        out.put_u64(u64::try_from(period.as_millis()).unwrap_or(u64::MAX));
     }
     write_headers(&entry.head.headers, out);
     match &entry.trailers {
@@ -288,6 +293,7 @@ fn read_meta(meta: &[u8], body: u64) -> Option<Meta> {
     let age = reader.u64()?;
     let stale_while_revalidate = Duration::from_millis(reader.u64()?);
     let stale_if_error = Duration::from_millis(reader.u64()?);
+    let build_time = Duration::from_millis(reader.u64()?);
     let headers = read_headers(&mut reader)?;
     let trailers = if reader.u8()? == 0 {
         None
@@ -313,6 +319,7 @@ fn read_meta(meta: &[u8], body: u64) -> Option<Meta> {
         stale_while_revalidate,
         stale_if_error,
         age,
+        build_time,
     })
 }
 

@@ -216,6 +216,8 @@ pub(crate) struct Entry {
     stored_age: u64,
     began: Moment,
     pub(crate) built: Built,
+    /// How long the build took.
+    pub(crate) build_time: Duration,
     /// The latest moment at which no purge had reached it.
     checked: AtomicU64,
     /// When a soft purge made it stale.
@@ -229,6 +231,7 @@ pub(crate) struct Origin {
     pub(crate) tags: Box<[Digest]>,
     pub(crate) began: Moment,
     pub(crate) built: Built,
+    pub(crate) build_time: Duration,
 }
 
 impl Entry {
@@ -249,6 +252,7 @@ impl Entry {
             token: OnceLock::new(),
             began: origin.began,
             built: origin.built,
+            build_time: origin.build_time,
             checked: AtomicU64::new(origin.began.number()),
             softened: OnceLock::new(),
         }
@@ -289,6 +293,10 @@ impl Entry {
             Some(at) => self.lifetime.stale_from(*at),
             None => self.lifetime,
         }
+    }
+
+    pub(crate) fn fresh_until(&self) -> Instant {
+        self.current().fresh_until
     }
 
     pub(crate) fn worth(&self, now: Instant) -> Worth {
@@ -368,6 +376,7 @@ impl Entry {
             tags: Box::default(),
             began: self.began,
             built: self.built,
+            build_time: self.build_time,
         };
         Self::new(head, Bytes::new(), None, origin)
     }
@@ -413,6 +422,7 @@ pub(crate) fn unstored(
             tags,
             began,
             built: Built::here(now),
+            build_time: Duration::ZERO,
         },
     ))
 }

@@ -17,6 +17,7 @@ fn entry(lifetime: Lifetime, headers: HeaderMap, body: &'static str) -> Entry {
         tags: Box::from([Digest::of(b"tag")]),
         began: Moment::default(),
         built: Built::here(Instant::now()),
+        build_time: Duration::from_millis(5),
     };
     Entry::new(head, Bytes::from(body), None, origin)
 }

@@ -15,7 +15,7 @@ use crate::{
     body::BoxError,
     cache::Cache,
     entry::{self, Built, Entry, Head, Lifetime, Origin, Variant},
-    flight::{Failure, News, Verdict},
+    flight::{Failure, LARGEST_FAILURE, News, Verdict},
     http::vary::Vary,
     judge::{Fate, Judged, Sharing},
     key::{Digest, Key},
@@ -24,8 +24,14 @@ use crate::{
     shared::{Filled, Held, Release},
 };
 
-/// A failure's response with a larger body is shared as its status alone: memos are many.
-const LARGEST_FAILURE: usize = 64 * 1024;
+/// While a stale entry stands in, a broken handler is tried again ever more rarely, down to this.
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
+
+/// After so many failures in a row: the memo's time, doubled with each.
+fn back_off(memo: Duration, failures: u32) -> Duration {
+    let doubled = memo.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(LONGEST_BACK_OFF.max(memo))
+}
 
 impl<B, E> Landing<B, E>
 where
@@ -70,6 +76,7 @@ where
                 Some(lease) => Built::leased(self.began, lease.began),
                 None => Built::here(self.began),
             },
+            build_time: self.began.elapsed(),
         }
     }
 
@@ -160,10 +167,19 @@ where
         let failure = Arc::new(stale.map_or(failure, Failure::Stale));
         // Not sealed: who comes before it is remembered shares it here.
         self.land(Verdict::Failed(Arc::clone(&failure)));
-        let period = self.cache.failure_memo();
+        let key = self.asked.key_in_class(&self.key);
+        let failures = self.cache.local().failures(&key).saturating_add(1);
+        let period = match *failure {
+            Failure::Stale(_) => back_off(self.cache.failure_memo(), failures),
+            Failure::Response(_) | Failure::Status(_) => self.cache.failure_memo(),
+        };
         let entry = failure.as_entry(self.pilot.flight().began);
-        if self.give_back(Release::Failed(period, &entry)).await == Held::Ours {
-            self.remember(Note::Failed(failure), period);
+        match (
+            self.give_back(Release::Failed(period, &entry)).await,
+            &*failure,
+        ) {
+            (Held::Lost, _) | (Held::Outdone, Failure::Response(_) | Failure::Status(_)) => {}
+            _ => self.remember(Note::Failed(failure.briefly(), failures), period),
         }
     }
 
@@ -189,7 +205,7 @@ where
     /// That nobody waits for what is for its own request alone outlives a failure.
     fn remember(&self, note: Note, period: Duration) {
         let key = self.asked.key_in_class(&self.key);
-        let failed = matches!(note, Note::Failed(_));
+        let failed = matches!(note, Note::Failed(..));
         if failed && matches!(self.cache.note(&key, &self.tags), Some(Note::HitForMiss)) {
             return;
         }

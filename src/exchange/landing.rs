@@ -114,11 +114,11 @@ where
     /// The head is there: decide what the response is for, and who may have it.
     async fn receive(mut self, response: Response<B>, deadline: Instant) {
         let (mut parts, body) = response.into_parts();
-        self.carried = tags::together(&self.tags, &control::tags_of(&parts));
-        self.policy.strip_tags(&mut parts.headers);
         let confirms =
             parts.status == StatusCode::NOT_MODIFIED && self.validation == Validation::Conditional;
-        if let Some(stale) = self.stale.clone().filter(|_| confirms) {
+        let confirmed = self.stale.clone().filter(|_| confirms);
+        self.carry_tags(&mut parts, confirmed.as_deref());
+        if let Some(stale) = confirmed {
             return Box::pin(self.confirm(parts, &stale)).await;
         }
         let judged = match self.judge(&parts) {
@@ -135,6 +135,16 @@ where
                 Box::pin(self.gather(parts, Box::pin(body), *judged, deadline)).await;
             }
         }
+    }
+
+    /// Takes the tags off the response. One that confirms an entry and names none keeps its tags.
+    fn carry_tags(&mut self, parts: &mut Parts, confirmed: Option<&Entry>) {
+        let named = control::tags_of(parts);
+        self.carried = match confirmed {
+            Some(entry) if named.is_empty() => tags::together(&self.tags, &entry.tags),
+            _ => tags::together(&self.tags, &named),
+        };
+        self.policy.strip_tags(&mut parts.headers);
     }
 
     /// A response that is its own request's alone.
@@ -175,9 +185,6 @@ where
         let whole = (stale.body.clone(), stale.trailers.clone());
         let freshened = revalidate::freshen(&stale.head.headers, &parts.headers);
         let speaks_of_it = freshened.is_some();
-        if control::tags_of(&parts).is_empty() {
-            self.carried = tags::together(&self.tags, &stale.tags);
-        }
         parts.status = stale.head.status;
         parts.headers = freshened.unwrap_or_else(|| stale.head.headers.clone());
         fields::date(&mut parts.headers, time::wall_clock());
@@ -206,11 +213,21 @@ where
         }
     }
 
+    fn is_used_enough(&self) -> bool {
+        let enough = self.policy.min_uses;
+        enough <= 1 || self.cache.local().uses(&self.resource) >= enough
+    }
+
     fn judge(&self, parts: &Parts) -> Result<Plan, Payload> {
         let judge = || judge::response(parts, &self.asked, &self.policy, self.began);
         let mut plan = build::caught(judge)?;
-        if let (Plan::Together(judged), Err(TooMany)) = (&mut plan, &self.carried) {
-            judged.withhold("tags");
+        if let Plan::Together(judged) = &mut plan {
+            if self.carried == Err(TooMany) {
+                judged.withhold("tags");
+            }
+            if !self.is_used_enough() {
+                judged.withhold("min-uses");
+            }
         }
         Ok(plan)
     }

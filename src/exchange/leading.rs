@@ -7,10 +7,14 @@
 use std::sync::Arc;
 
 use http::{Request, Response};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::Instant,
+};
 use tower_service::Service;
 
 use super::{
+    Intent,
     build::Delivery,
     keeper::Keeper,
     landing::Landing,
@@ -49,6 +53,7 @@ pub(super) struct Leading<S, ReqBody, ResBody, E> {
     pub(super) parcel: Parcel<ReqBody>,
     pub(super) stale: Option<Arc<Entry>>,
     pub(super) ownership: Ownership,
+    pub(super) intent: Intent,
     pub(super) slot: Slot,
     pub(super) delivery: Option<oneshot::Sender<Delivery<ResBody, E>>>,
     pub(super) pilot: Pilot,
@@ -64,7 +69,8 @@ where
     ResBody::Data: Send,
     ResBody::Error: Into<BoxError>,
 {
-    pub(super) fn take_off(self) {
+    /// `permit` is held until the flight ends.
+    pub(super) fn take_off(self, permit: Option<OwnedSemaphorePermit>) {
         // A span of its own: the client that started the flight may be gone before it ends.
         let span = tracing::debug_span!(
             parent: None,
@@ -74,7 +80,11 @@ where
         );
         span.follows_from(tracing::Span::current());
         // Without a runtime the flight ends here, and its starter goes its own way.
-        drop(task::spawn_in(span, self.fly()));
+        let flight = async move {
+            self.fly().await;
+            drop(permit);
+        };
+        drop(task::spawn_in(span, flight));
     }
 
     async fn fly(mut self) {
@@ -87,6 +97,7 @@ where
             asked: &self.asked,
             stale: self.stale.as_ref(),
             ownership: self.ownership,
+            intent: self.intent,
             slot: self.slot,
             flight: self.pilot.flight(),
         };

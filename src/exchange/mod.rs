@@ -46,6 +46,15 @@ use crate::{
 /// So often a request starts over; then it goes its own way.
 const ATTEMPTS: usize = 4;
 
+/// What a request wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// An answer: a fresh entry will do.
+    Answer,
+    /// A new entry, though there may be a fresh one.
+    Renew,
+}
+
 /// One request that found no answer in the local tier.
 pub(crate) struct Exchange<S, ReqBody> {
     pub(crate) inner: S,
@@ -57,10 +66,16 @@ pub(crate) struct Exchange<S, ReqBody> {
     /// What an entry for it can be purged by, as far as the request tells.
     pub(crate) tags: Arc<[Digest]>,
     pub(crate) asked: Asked,
+    pub(crate) intent: Intent,
     pub(crate) parcel: Parcel<ReqBody>,
     /// A local entry that is no answer by itself.
     pub(crate) stale: Option<Arc<Entry>>,
 }
+
+type Lead<S, ReqBody, ResBody> =
+    Leading<S, ReqBody, ResBody, <S as Service<Request<ReqBody>>>::Error>;
+
+type Delivered<B, E> = oneshot::Receiver<Delivery<B, E>>;
 
 /// How far one wait got.
 enum Waited<B, E> {
@@ -86,6 +101,9 @@ where
     /// Answers the request.
     pub(crate) async fn run(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
         let deadline = self.asked.arrived + self.policy.wait_timeout;
+        if self.policy.min_uses > 1 {
+            self.cache.local().use_once_more(&self.resource);
+        }
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
             Waited::Error(error) => Err(error),
@@ -101,9 +119,13 @@ where
         if self.asked.method == Method::HEAD || self.note().is_some() {
             return;
         }
+        let Some(permit) = self.cache.refresh_permit() else {
+            return;
+        };
         if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
-            drop(self.lead(pilot, Ownership::Nobody, Slot::Build));
-            drop(seat);
+            let (leading, delivery) = self.lead(pilot, Ownership::Nobody, Slot::Build);
+            leading.take_off(Some(permit));
+            drop((seat, delivery));
         }
     }
 
@@ -120,7 +142,8 @@ where
                 Joined::Full => return Waited::TimedOut,
                 Joined::Waiter(seat) => (seat, None),
                 Joined::Starter(seat, pilot) => {
-                    let delivery = self.lead(pilot, Ownership::Requests, slot);
+                    let (leading, delivery) = self.lead(pilot, Ownership::Requests, slot);
+                    leading.take_off(None);
                     (seat, Some(delivery))
                 }
             };
@@ -138,7 +161,7 @@ where
             return None;
         }
         match self.note()? {
-            Note::Failed(failure) => Some(Waited::Answered(self.failed(&failure))),
+            Note::Failed(failure, _) => Some(Waited::Answered(self.failed(&failure))),
             // The one who finds no flight probes; the others do not wait for it.
             Note::HitForMiss => None,
         }
@@ -162,13 +185,13 @@ where
             .join(&key, now, self.policy.waiters, overtaken)
     }
 
-    /// Starts the flight's task, which may build with this request.
+    /// The flight's task, which may build with this request, and what comes of that.
     fn lead(
         &self,
         pilot: Pilot,
         ownership: Ownership,
         slot: Slot,
-    ) -> oneshot::Receiver<Delivery<ResBody, S::Error>> {
+    ) -> (Lead<S, ReqBody, ResBody>, Delivered<ResBody, S::Error>) {
         let (delivery, delivered) = oneshot::channel();
         let leading = Leading {
             inner: self.inner.clone(),
@@ -181,23 +204,29 @@ where
             parcel: self.parcel.clone(),
             stale: self.stale.clone(),
             ownership,
+            intent: self.intent,
             slot,
             delivery: Some(delivery),
             pilot,
         };
-        leading.take_off();
-        delivered
+        (leading, delivered)
     }
 
     /// Waits for the flight's news, and, as its starter, for the response to this very request.
     async fn wait(
         &mut self,
         seat: &mut Seat,
-        delivered: &mut Option<oneshot::Receiver<Delivery<ResBody, S::Error>>>,
+        delivered: &mut Option<Delivered<ResBody, S::Error>>,
         deadline: Instant,
     ) -> Waited<ResBody, S::Error> {
         let mut timer = pin!(sleep_until(deadline));
         let mut patience = Patience::Limited;
+        let stale_after = self
+            .policy
+            .stale_after
+            .map(|limit| self.asked.arrived + limit);
+        let mut soft = pin!(sleep_until(stale_after.unwrap_or(deadline)));
+        let mut taste = stale_after.map_or(Taste::Fresh, |_| Taste::Any);
         loop {
             tokio::select! {
                 biased;
@@ -209,6 +238,10 @@ where
                     None => *delivered = None,
                 },
                 news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
+                () = &mut soft, if taste == Taste::Any => match self.stale_fallback() {
+                    Some(response) => return Waited::Answered(response),
+                    None => taste = Taste::Fresh,
+                },
                 () = &mut timer, if patience == Patience::Limited => {
                     let builds_for_us = delivered.is_some() && self.parcel.is_empty();
                     if !builds_for_us {
@@ -330,6 +363,13 @@ enum Use {
     None,
 }
 
+/// Whether a stale entry will do once the soft timeout has passed.
+#[derive(PartialEq)]
+enum Taste {
+    Any,
+    Fresh,
+}
+
 /// Whether the wait timeout still counts.
 #[derive(PartialEq)]
 enum Patience {
@@ -338,9 +378,7 @@ enum Patience {
 }
 
 /// The starter's own delivery; for a mere waiter, never.
-async fn own<B, E>(
-    delivered: &mut Option<oneshot::Receiver<Delivery<B, E>>>,
-) -> Option<Delivery<B, E>> {
+async fn own<B, E>(delivered: &mut Option<Delivered<B, E>>) -> Option<Delivery<B, E>> {
     match delivered {
         Some(delivered) => delivered.await.ok(),
         None => std::future::pending().await,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::Method;
 use tokio::time::{Instant, sleep};
 
-use super::leading::Ownership;
+use super::{Intent, leading::Ownership};
 use crate::{
     asked::Asked,
     cache::Cache,
@@ -31,6 +31,7 @@ pub(super) struct Seek<'a> {
     pub(super) asked: &'a Asked,
     pub(super) stale: Option<&'a Arc<Entry>>,
     pub(super) ownership: Ownership,
+    pub(super) intent: Intent,
     pub(super) slot: Slot,
     pub(super) flight: &'a Flight,
 }
@@ -77,7 +78,7 @@ impl Seek<'_> {
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let now = Instant::now();
         let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
-        (fresh && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
+        (fresh && entry.head.fits(&self.asked.headers) && self.wants(&entry, None))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
@@ -88,6 +89,7 @@ impl Seek<'_> {
         let mut budget = shared.budget();
         let mut poll = Poll::below(self.cache.failure_memo());
         let mut awaited = None;
+        let mut purpose = self.purpose();
         loop {
             let Ok(token) = Token::random() else {
                 return Sought::build(None, self.trusted());
@@ -98,22 +100,28 @@ impl Seek<'_> {
                 slot: self.slot,
                 token,
                 have: self.held(),
-                purpose: match self.asked.method {
-                    Method::HEAD => Purpose::Look,
-                    _ => Purpose::Serve,
-                },
+                purpose,
                 awaited,
                 began,
                 tags: Arc::clone(self.tags),
                 deadline: Instant::now(),
             };
-            let left = match self.take(shared.claim(claim, &mut budget).await, began) {
+            let claimed = shared.claim(claim, &mut budget).await;
+            let left = match self.take(claimed, began, awaited) {
                 Claims::Settled(sought) => return sought,
+                Claims::Renew => {
+                    purpose = Purpose::Refresh;
+                    continue;
+                }
                 Claims::Busy { since, left } => {
                     awaited = Some(since);
                     left
                 }
             };
+            // What another process renews meanwhile is new enough.
+            if purpose == Purpose::Refresh {
+                purpose = Purpose::Serve;
+            }
             tokio::select! {
                 () = watch.event() => {}
                 () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
@@ -125,8 +133,29 @@ impl Seek<'_> {
         }
     }
 
+    /// Whether a fresh entry is what the flight is there for. Who renews one takes another's, if it
+    /// is a later one.
+    fn wants(&self, entry: &Entry, awaited: Option<TierTime>) -> bool {
+        let is_new = match self.intent {
+            Intent::Answer => true,
+            Intent::Renew => {
+                let known = self.stale.map(|known| &known.built);
+                awaited.is_some() || known.is_some_and(|known| entry.built.is_after(known))
+            }
+        };
+        is_new && self.asked.takes(entry, Instant::now())
+    }
+
+    fn purpose(&self) -> Purpose {
+        match (&self.asked.method, self.intent) {
+            (&Method::HEAD, _) => Purpose::Look,
+            (_, Intent::Answer) => Purpose::Serve,
+            (_, Intent::Renew) => Purpose::Refresh,
+        }
+    }
+
     /// Acts on the answer to a claim that was made at `began`.
-    fn take(&self, claimed: Option<Claimed>, began: Moment) -> Claims {
+    fn take(&self, claimed: Option<Claimed>, began: Moment, awaited: Option<TierTime>) -> Claims {
         Claims::Settled(match claimed {
             None => self.without_tier(),
             Some(Claimed::Absent { stale } | Claimed::Unwritable { stale }) => {
@@ -135,10 +164,12 @@ impl Seek<'_> {
             Some(Claimed::Fresh(entry)) => {
                 self.note(Some(Arc::clone(&entry)));
                 self.cache.local().clear_memo(self.key);
-                if self.asked.takes(&entry, Instant::now()) {
+                if self.wants(&entry, awaited) {
                     Sought::Found(News::Found(entry))
-                } else {
+                } else if self.asked.method == Method::HEAD {
                     Sought::build(None, Some(entry))
+                } else {
+                    return Claims::Renew;
                 }
             }
             Some(Claimed::Varies(fields)) => {
@@ -266,7 +297,12 @@ impl Sought {
 
 enum Claims {
     Settled(Sought),
-    Busy { since: TierTime, left: Duration },
+    Busy {
+        since: TierTime,
+        left: Duration,
+    },
+    /// There is a fresh entry that is not wanted.
+    Renew,
 }
 
 /// Who need not wait.

@@ -23,7 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use self::state::State;
 pub(crate) use self::{
-    news::{Failure, News, Stream, Verdict},
+    news::{Failure, LARGEST_FAILURE, News, Stream, Verdict},
     state::{Left, Turned},
     table::{Flights, Joined, Limits},
 };

@@ -64,6 +64,9 @@ impl Verdict {
     }
 }
 
+/// A failure's response with a larger body is shared as its status alone: memos are many.
+pub(crate) const LARGEST_FAILURE: usize = 64 * 1024;
+
 /// A failed build, as it is shared with everybody but the request that started it.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -95,6 +98,24 @@ impl Failure {
                 Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
             }
             Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,
+        }
+    }
+
+    /// The same to remember: a large stale entry is kept by the local tier alone.
+    pub(crate) fn briefly(self: Arc<Self>) -> Arc<Self> {
+        match &*self {
+            Self::Stale(entry) if entry.weight() > LARGEST_FAILURE => {
+                Arc::new(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
+            }
+            _ => self,
+        }
+    }
+
+    /// The bytes of memory that remembering it takes.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Response(entry) | Self::Stale(entry) => entry.weight(),
+            Self::Status(_) => 0,
         }
     }
 

@@ -93,6 +93,8 @@ pub(crate) enum Purpose {
     Serve,
     /// Only look.
     Look,
+    /// Build, though the entry may be fresh that the caller has.
+    Refresh,
 }
 
 /// The answer to a claim.
@@ -182,6 +184,8 @@ pub(crate) enum Release<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Ours,
+    /// It was ours, and there is a fresh entry all the same.
+    Outdone,
     Lost,
 }
 

@@ -47,6 +47,7 @@ fn entry() -> Entry {
         tags: Box::from([Digest::of(b"one"), Digest::of(b"two")]),
         began: Moment::default(),
         built: Built::here(Instant::now()),
+        build_time: Duration::from_millis(5),
     };
     Entry::new(
         head,

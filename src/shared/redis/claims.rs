@@ -51,6 +51,7 @@ impl RedisTier {
         let purpose = match claim.purpose {
             Purpose::Serve => "serve",
             Purpose::Look => "look",
+            Purpose::Refresh => "refresh",
         };
         let have = claim.have.as_ref().and_then(|entry| entry.token.get());
         let mut call = Call::new()

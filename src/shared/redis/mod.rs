@@ -195,7 +195,11 @@ fn is_out_of_service(code: Option<&str>) -> bool {
 }
 
 fn held(reply: i64) -> Held {
-    if reply == 1 { Held::Ours } else { Held::Lost }
+    match reply {
+        1 => Held::Ours,
+        2 => Held::Outdone,
+        _ => Held::Lost,
+    }
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,7 +1,8 @@
 -- What is there, and may the caller build it?
 -- KEYS: entry, lease, hit-for-miss marker, tags, tombstone, failure marker
 -- ARGV: token, lease time (ms), proof, token of the entry the caller has, token it rejects,
---       purpose (serve, look), largest value to send whole, since when the lease that the caller
+--       purpose (serve, look, or refresh: lease though the entry is fresh that the
+--       caller has), largest value to send whole, since when the lease that the caller
 --       waited for was held (us) or 0, tags that an entry will have ...
 -- Reply: state (fresh, leased, busy, failed, absent, undone, unwritable), since when the lease is
 --        held (us), entry's time left (ms), entry, lease's time left (ms), hit-for-miss marker's
@@ -10,15 +11,14 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = string.format('%016.0f', micros)
 
--- Without the set nothing is known of the past: all of it counts as purged.
-if purged(KEYS[4], '!') == 0 then
+-- Where nothing is known of the past, all of it counts as purged.
+local hard, soft = purged(KEYS[4], { unpack(ARGV, 9) })
+if not hard then
+  hard = micros - 1
   redis.pcall('DEL', KEYS[4])
-  redis.pcall('ZADD', KEYS[4], string.format('%.0f', micros - 1), '!')
+  redis.pcall('ZADD', KEYS[4], string.format('%.0f', hard), '!')
 end
-local latest = overtaken(KEYS[4], '!')
-for at = 9, #ARGV do
-  latest = math.max(latest, overtaken(KEYS[4], ARGV[at]))
-end
+local latest = math.max(hard, soft)
 
 local head, left, cut = head_of(KEYS[1], KEYS[4], micros)
 if head and (head:sub(80, 111) ~= ARGV[3] or head:sub(6, 37) == ARGV[5]) then
@@ -35,7 +35,8 @@ local function value()
   return redis.call('GET', KEYS[1])
 end
 
-if is_fresh(head, left) then
+local renews = head and ARGV[6] == 'refresh' and head:sub(6, 37) == ARGV[4]
+if is_fresh(head, left) and not renews then
   return { 'fresh', now, left, value(), 0, 0, '', cut }
 end
 

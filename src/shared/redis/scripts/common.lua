@@ -14,16 +14,24 @@ local function holder(key)
   return value:sub(5, 36), number(value:sub(38, 53))
 end
 
--- When a tag was purged (us), as far as that is known: `!` is the one of everything, and `~` stands
--- before those that were purged softly.
-local function purged(tags, tag)
-  local score = redis.pcall('ZSCORE', tags, tag)
-  return type(score) == 'string' and tonumber(score) or 0
-end
-
--- The latest purge of either kind of what carries a tag, or of everything.
-local function overtaken(tags, tag)
-  return math.max(purged(tags, tag), purged(tags, '~' .. tag))
+-- When everything and these tags were last purged, hard and softly (us; `~` stands before the soft ones,
+-- and `!` for everything). Without the set nothing is known of the past, and the first is nil.
+local function purged(tags, names)
+  local members = { '!', '~!' }
+  for _, name in ipairs(names) do
+    members[#members + 1] = name
+    members[#members + 1] = '~' .. name
+  end
+  local scores = redis.pcall('ZMSCORE', tags, unpack(members))
+  if scores.err or not scores[1] then
+    return nil, 0
+  end
+  local latest = { 0, 0 }
+  for at, score in ipairs(scores) do
+    local kind = 2 - at % 2
+    latest[kind] = math.max(latest[kind], score and tonumber(score) or 0)
+  end
+  return latest[1], latest[2]
 end
 
 -- An entry's head, and its time left (ms), if it is valid; without the set of tags nothing is. What was
@@ -36,20 +44,16 @@ local function head_of(entry, tags, micros)
   local left = redis.call('PTTL', entry)
   local began = number(head:sub(38, 53))
   local carried = redis.call('GETRANGE', entry, 114, 113 + 32 * number(head:sub(112, 114)))
-  local hard, soft = purged(tags, '!'), purged(tags, '~!')
-  if hard == 0 then
-    return nil, 0, 0
+  local names = {}
+  for name in carried:gmatch(('%w'):rep(32)) do
+    names[#names + 1] = name
   end
-  for at = 1, #carried, 32 do
-    local tag = carried:sub(at, at + 31)
-    hard = math.max(hard, purged(tags, tag))
-    soft = math.max(soft, purged(tags, '~' .. tag))
-  end
+  local hard, soft = purged(tags, names)
   local cut = 0
   if soft >= began then
     cut = math.max(left - number(head:sub(67, 79)) + math.floor((micros - soft) / 1000), 0)
   end
-  if hard >= began or left <= cut then
+  if not hard or hard >= began or left <= cut then
     return nil, 0, 0
   end
   return head, left - cut, cut

@@ -19,10 +19,8 @@ if holder(KEYS[2]) ~= ARGV[1] then
   return 'fenced'
 end
 
-local fenced = newer or purged(KEYS[3], '!') == 0 or overtaken(KEYS[3], '!') >= began
-for at = 8, #ARGV do
-  fenced = fenced or overtaken(KEYS[3], ARGV[at]) >= began
-end
+local hard, soft = purged(KEYS[3], { unpack(ARGV, 8) })
+local fenced = newer or not hard or math.max(hard, soft) >= began
 
 local stored = false
 if not fenced then

@@ -5,7 +5,7 @@
 -- Reply: how many processes have been told, on this server; -1 if none could be
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
-if purged(KEYS[1], '!') == 0 then
+if not purged(KEYS[1], {}) then
   redis.call('DEL', KEYS[1])
   redis.call('ZADD', KEYS[1], now, '!')
 end
