@@ -82,6 +82,8 @@ mod purging;
 #[cfg(test)]
 mod redis_faults;
 #[cfg(test)]
+mod renewing;
+#[cfg(test)]
 mod shapes;
 #[cfg(test)]
 mod shared;
