@@ -7,7 +7,7 @@ use std::{
     fmt,
     panic::resume_unwind,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -147,10 +147,11 @@ where
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
             KindProjection::Shared { following } => {
-                let next = ready!(following.poll(cx));
+                let next = ready!(following.poll(cx.waker()));
                 return Poll::Ready(next.unwrap_or_else(|Cut| Some(Err(BodyError::cut()))));
             }
-            KindProjection::Leading { following, rest } => match ready!(following.poll(cx)) {
+            KindProjection::Leading { following, rest } => match ready!(following.poll(cx.waker()))
+            {
                 Ok(next) => return Poll::Ready(next),
                 Err(Cut) => ready!(Pin::new(rest.as_mut()).poll(cx)),
             },
@@ -215,8 +216,8 @@ impl Following {
         })
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Next, Cut>> {
-        Poll::Ready(match ready!(self.reader.poll(cx.waker())) {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<Next, Cut>> {
+        Poll::Ready(match ready!(self.reader.poll(waker)) {
             Step::Data(data) => Ok(Some(Ok(counted(data, &mut self.hint)))),
             Step::Trailers(trailers) => Ok(Some(Ok(Frame::trailers(trailers)))),
             Step::End => Ok(None),
@@ -225,10 +226,7 @@ impl Following {
     }
 }
 
-fn next_of(
-    data: &mut Bytes,
-    trailers: &mut Option<Box<HeaderMap>>,
-) -> Next {
+fn next_of(data: &mut Bytes, trailers: &mut Option<Box<HeaderMap>>) -> Next {
     if !data.is_empty() {
         return Some(Ok(Frame::data(std::mem::take(data))));
     }
@@ -237,10 +235,7 @@ fn next_of(
         .map(|trailers| Ok(Frame::trailers(*trailers)))
 }
 
-fn poll_passed<B>(
-    body: Pin<&mut B>,
-    cx: &mut Context<'_>,
-) -> Poll<Next>
+fn poll_passed<B>(body: Pin<&mut B>, cx: &mut Context<'_>) -> Poll<Next>
 where
     B: http_body::Body,
     B::Error: Into<BoxError>,

@@ -1,4 +1,4 @@
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request, request::Parts};
 use proptest::prelude::*;
 
 use super::*;
