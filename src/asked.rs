@@ -1,8 +1,6 @@
 //! Which requests may be answered from an entry, and what is kept of one that waits.
 
-use std::sync::LazyLock;
-
-use http::{HeaderMap, HeaderName, Method, header, request::Parts};
+use http::{HeaderMap, Method, header, request::Parts};
 use http_body::Body;
 use tokio::time::Instant;
 
@@ -13,6 +11,7 @@ use crate::{
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
+    survey::Survey,
 };
 
 /// What a request's answer depends on, once the request itself has gone into a build.
@@ -58,54 +57,14 @@ impl Asked {
     }
 }
 
-/// Whether a request has any of the fields that decide whether, and in what form, an entry answers
-/// it. Most have none: then a hit need not look for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fields {
-    Plain,
-    Special,
-}
-
-/// Whatever else of a request's fields is looked for on the way of a hit belongs here too.
-static SPECIAL: [HeaderName; 12] = [
-    header::AUTHORIZATION,
-    header::CACHE_CONTROL,
-    header::COOKIE,
-    header::IF_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_NONE_MATCH,
-    header::IF_RANGE,
-    header::IF_UNMODIFIED_SINCE,
-    header::PRAGMA,
-    header::RANGE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-impl Fields {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let special = headers.keys().any(|name| SPECIAL.contains(name));
-        if special { Self::Special } else { Self::Plain }
-    }
-
-    /// The fields to look for special ones in.
-    pub(crate) fn within(self, headers: &HeaderMap) -> &HeaderMap {
-        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-        match self {
-            Self::Plain => &NONE,
-            Self::Special => headers,
-        }
-    }
-}
-
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
 pub(crate) fn eligible<B: Body>(
     parts: &Parts,
     body: &B,
-    fields: Fields,
+    survey: &Survey<'_>,
     policy: &Policy,
 ) -> Result<(), Outcome> {
-    let headers = fields.within(&parts.headers);
+    let headers = survey.special.within(&parts.headers);
     if policy.mode == Mode::Bypass {
         return Err(Outcome::bypass("off"));
     }

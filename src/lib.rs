@@ -101,6 +101,7 @@ mod purges;
 mod service;
 mod shared;
 mod status;
+mod survey;
 mod task;
 mod time;
 mod token;

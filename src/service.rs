@@ -7,13 +7,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response, request::Parts};
+use http::{HeaderMap, Request, Response, request::Parts};
 use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked, Fields},
+    asked::{self, Asked},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
@@ -28,6 +28,7 @@ use crate::{
     local::Found,
     policy::{Mode, Policy},
     status::{End, Forward, Outcome},
+    survey::{Special, Survey},
 };
 
 /// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
@@ -76,7 +77,9 @@ where
         let mut key = Scratch::borrow();
         // By reference: a request is large, and is moved only if it goes further than a hit.
         match self.look(&mut parts, &body, &mut key.0) {
-            Ok((Local::Answer(response), _)) => ResponseFuture::ready(response),
+            Ok((Local::Answer(entry), facts)) => {
+                ResponseFuture::ready(answer::hit(&entry, facts.wanted(&parts), facts.now))
+            }
             Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
             Err(outcome) => self.bypass(parts, body, outcome),
         }
@@ -102,48 +105,72 @@ impl<S> BufferService<S> {
         ResponseFuture::bypass(self.inner.clone(), request, passing)
     }
 
-    /// Writes the request's key, and decides whether its credentials let it be cached.
-    fn identify(
-        &self,
-        parts: &Parts,
-        fields: Fields,
-        key: &mut Vec<u8>,
-    ) -> Result<storable::Authorization, Outcome> {
-        let keyed = self.policy.key.write(parts, key)?;
-        asked::admitted(fields.within(&parts.headers), keyed, &self.policy)
-    }
-
     /// Classifies the request, writes its key, and looks it up in the local tier.
-    fn look<ReqBody: http_body::Body, B>(
+    fn look<ReqBody: http_body::Body>(
         &self,
         parts: &mut Parts,
         body: &ReqBody,
         key: &mut Vec<u8>,
-    ) -> Result<(Local<B>, Facts), Outcome> {
-        let fields = Fields::of(&parts.headers);
-        asked::eligible(parts, body, fields, &self.policy)?;
-        for offer in &self.policy.offers {
-            offer.reduce(&mut parts.headers);
-        }
-        let demand = self.policy.demand(fields.within(&parts.headers));
+    ) -> Result<(Local, Facts), Outcome> {
+        let survey = Survey::of(&parts.headers);
+        asked::eligible(parts, body, &survey, &self.policy)?;
+        let survey = if self.policy.offers.is_empty() {
+            survey
+        } else {
+            self.reduce(&mut parts.headers);
+            Survey::of(&parts.headers)
+        };
+        let special = survey.special;
+        let demand = self.policy.demand(special.within(&parts.headers));
         if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
             return Err(Outcome::bypass("request-no-store"));
         }
+        let keyed = self.policy.key.write(parts, &survey, key)?;
         let facts = Facts {
-            authorization: self.identify(parts, fields, key)?,
+            special,
+            authorization: asked::admitted(special.within(&parts.headers), keyed, &self.policy)?,
             demand,
             primary: key.len(),
+            now: Instant::now(),
         };
-        let now = Instant::now();
         let found = match self.policy.mode {
-            Mode::Cache => self.cache.find(key, &parts.headers, now),
+            Mode::Cache => self.cache.find(key, &parts.headers, facts.now),
             Mode::Coalesce | Mode::Bypass => Found::Nothing,
         };
-        let wanted = Wanted {
-            method: &parts.method,
-            headers: fields.within(&parts.headers),
+        Ok((self.weigh(found, &facts), facts))
+    }
+
+    /// Leaves of what a client accepts only what makes a difference here.
+    fn reduce(&self, headers: &mut HeaderMap) {
+        for offer in &self.policy.offers {
+            offer.reduce(headers);
+        }
+    }
+
+    fn weigh(&self, found: Found, facts: &Facts) -> Local {
+        let Found::Entry(entry, worth) = found else {
+            return Local::Nothing(None);
         };
-        Ok((self.use_found((found, now), wanted, demand), facts))
+        let suits = |demand| entry.suits(&demand, facts.now);
+        match worth {
+            _ if !(self.cache.trusts_local() && facts.demand.is_none_or(suits)) => {
+                Local::Nothing(Some(entry))
+            }
+            Worth::Fresh => {
+                self.cache.count().hit();
+                Local::Answer(entry)
+            }
+            Worth::StaleWhileRevalidate => {
+                self.cache.count().stale();
+                Local::Stale(entry)
+            }
+            // It asked for no better.
+            Worth::StaleIfError if facts.demand.is_some() => {
+                self.cache.count().stale();
+                Local::Answer(entry)
+            }
+            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+        }
     }
 
     /// What is no hit: refreshes, passes on, or starts the exchange.
@@ -152,7 +179,7 @@ impl<S> BufferService<S> {
         (parts, body): (Parts, ReqBody),
         key: &[u8],
         facts: Facts,
-        local: Local<ResBody>,
+        local: Local,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
@@ -164,13 +191,13 @@ impl<S> BufferService<S> {
         ResBody::Error: Into<BoxError>,
     {
         let stale = match local {
-            Local::Answer(response) => return ResponseFuture::ready(response),
-            Local::Stale(_, entry) if self.is_building(&parts, key, facts.primary) => Some(entry),
-            Local::Stale(response, entry) => {
+            Local::Stale(entry) if !self.is_building(&parts, key, facts.primary) => {
+                let response = answer::hit(&entry, facts.wanted(&parts), facts.now);
                 let exchange = self.exchange((parts, body), key, facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
+            Local::Answer(entry) | Local::Stale(entry) => Some(entry),
             Local::Nothing(stale) => stale,
         };
         if facts
@@ -219,7 +246,7 @@ impl<S> BufferService<S> {
             method: parts.method.clone(),
             headers: parts.headers.clone(),
             authorization: facts.authorization,
-            arrived: Instant::now(),
+            arrived: facts.now,
             demand: facts.demand,
         };
         Exchange {
@@ -234,51 +261,33 @@ impl<S> BufferService<S> {
             stale,
         }
     }
-
-    fn use_found<B>(
-        &self,
-        (found, now): (Found, Instant),
-        wanted: Wanted<'_>,
-        demand: Option<RequestDirectives>,
-    ) -> Local<B> {
-        let Found::Entry(entry, worth) = found else {
-            return Local::Nothing(None);
-        };
-        let suits =
-            self.cache.trusts_local() && demand.is_none_or(|demand| entry.suits(&demand, now));
-        match worth {
-            Worth::Fresh if suits => {
-                self.cache.count().hit();
-                Local::Answer(answer::hit(&entry, wanted, now))
-            }
-            Worth::StaleWhileRevalidate if suits => {
-                self.cache.count().stale();
-                Local::Stale(answer::hit(&entry, wanted, now), entry)
-            }
-            // It asked for no better.
-            Worth::StaleIfError if suits && demand.is_some() => {
-                self.cache.count().stale();
-                Local::Answer(answer::hit(&entry, wanted, now))
-            }
-            _ => Local::Nothing(Some(entry)),
-        }
-    }
 }
 
 /// What else of a request decides about an entry.
 #[derive(Clone, Copy)]
 struct Facts {
+    special: Special,
     authorization: storable::Authorization,
     demand: Option<RequestDirectives>,
     /// How much of the key names the resource; the rest names its variant.
     primary: usize,
+    now: Instant,
+}
+
+impl Facts {
+    fn wanted<'a>(&self, parts: &'a Parts) -> Wanted<'a> {
+        Wanted {
+            method: &parts.method,
+            headers: self.special.within(&parts.headers),
+        }
+    }
 }
 
 /// What the local tier's find is worth.
-enum Local<B> {
-    Answer(Response<Body<B>>),
+enum Local {
+    Answer(Arc<Entry>),
     /// An answer for now; the entry wants a refresh.
-    Stale(Response<Body<B>>, Arc<Entry>),
+    Stale(Arc<Entry>),
     /// No answer, at most something to fall back on.
     Nothing(Option<Arc<Entry>>),
 }

@@ -20,9 +20,10 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::{
-    authority::uri_tag,
+    authority::{Host, uri_tag},
     digest::Digest,
     fields::cookies,
+    forwarded::FORWARDING,
     part::push_variant,
     rules::{KeyRules, Own, Unkeyable},
 };

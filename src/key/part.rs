@@ -12,7 +12,11 @@ pub(super) enum Tag {
     CookieValue = b'd' as isize,
     Own = b'o' as isize,
     Variant = b'v' as isize,
+    /// One element of `Forwarded`; its pairs follow.
     Forwarded = b'f' as isize,
+    ForwardedPair = b'g' as isize,
+    ForwardedHost = b'j' as isize,
+    ForwardedScheme = b'k' as isize,
 }
 
 /// Turns the key of a resource into the key of one of its variants.
@@ -22,7 +26,7 @@ pub(crate) fn push_variant(key: &mut Vec<u8>, values: &[u8]) {
 
 pub(super) fn part(bytes: &mut Vec<u8>, tag: Tag, value: &[u8]) {
     let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
-    bytes.push(tag as u8);
-    bytes.extend_from_slice(&length.to_be_bytes());
+    let [a, b, c, d] = length.to_be_bytes();
+    bytes.extend_from_slice(&[tag as u8, a, b, c, d]);
     bytes.extend_from_slice(value);
 }

@@ -10,6 +10,7 @@ use super::{
     fields, forwarded,
     part::{Tag, part},
 };
+use crate::survey::Survey;
 
 /// How a route makes its keys.
 #[derive(Clone)]
@@ -85,16 +86,21 @@ impl KeyRules {
     }
 
     /// Writes the key of a request into `bytes`, which it clears first.
-    pub(crate) fn write(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<Keyed, Unkeyable> {
+    pub(crate) fn write(
+        &self,
+        parts: &Parts,
+        survey: &Survey<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Keyed, Unkeyable> {
         bytes.clear();
         bytes.push(Class::Get as u8);
         let keyed = match &self.own {
             Own::None => {
-                self.write_request(parts, bytes)?;
+                self.write_request(parts, survey, bytes)?;
                 Keyed::Yes
             }
             Own::Adds(closure) => {
-                self.write_request(parts, bytes)?;
+                self.write_request(parts, survey, bytes)?;
                 closure(parts, &mut KeyWriter { bytes })
             }
             Own::Replaces(closure) => closure(parts, &mut KeyWriter { bytes }),
@@ -112,10 +118,17 @@ impl KeyRules {
         uri_tag(self.target(parts), &parts.headers)
     }
 
-    fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
+    fn write_request(
+        &self,
+        parts: &Parts,
+        survey: &Survey<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Unkeyable> {
         let target = self.target(parts);
-        authority::write(target, &parts.headers, bytes)?;
-        forwarded::write(&parts.headers, bytes);
+        authority::write(target, survey.host, bytes)?;
+        if let Some(headers) = survey.forwarding {
+            forwarded::write(headers, bytes);
+        }
         part(bytes, Tag::Path, target.path().as_bytes());
         if let Some(query) = target.query() {
             self.query.write(query, bytes);

@@ -1,0 +1,158 @@
+//! [`Survey`]: what the way of a hit needs to know of a request's fields, learnt in one pass.
+//!
+//! Most requests have none of the fields that decide whether, and in what form, an entry answers
+//! them. A hit then looks for none of them.
+
+use std::sync::LazyLock;
+
+use http::{HeaderMap, HeaderName, header};
+
+use crate::key::{FORWARDING, Host};
+
+/// What there is among a request's fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Survey<'a> {
+    pub(crate) special: Special,
+    /// The fields, if some of them say what a proxy was asked for.
+    pub(crate) forwarding: Option<&'a HeaderMap>,
+    pub(crate) host: Host<'a>,
+}
+
+/// Whether a request has any of the fields that decide whether, and in what form, an entry answers
+/// it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Absent,
+    Present,
+}
+
+/// Whatever else of a request's fields is looked for on the way of a hit belongs here too.
+static SPECIAL: [HeaderName; 12] = [
+    header::AUTHORIZATION,
+    header::CACHE_CONTROL,
+    header::COOKIE,
+    header::IF_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_NONE_MATCH,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::PRAGMA,
+    header::RANGE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+impl<'a> Survey<'a> {
+    pub(crate) fn of(headers: &'a HeaderMap) -> Self {
+        let mut survey = Self {
+            special: Special::Absent,
+            forwarding: None,
+            host: Host::Absent,
+        };
+        for (name, value) in headers {
+            // By length first: few names have to be compared then.
+            match name.as_str().len() {
+                4 if *name == header::HOST => survey.host = survey.host.and(value),
+                5..=8 | 13 | 17 | 19 if SPECIAL.contains(name) => {
+                    survey.special = Special::Present;
+                }
+                9 | 16 | 17 if FORWARDING.contains(name) => survey.forwarding = Some(headers),
+                _ => {}
+            }
+        }
+        survey
+    }
+}
+
+impl Special {
+    /// The fields to look for special ones in.
+    pub(crate) fn within(self, headers: &HeaderMap) -> &HeaderMap {
+        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+        match self {
+            Self::Absent => &NONE,
+            Self::Present => headers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    /// What a browser sends along.
+    fn usual() -> HeaderMap {
+        [
+            "host",
+            "accept",
+            "accept-encoding",
+            "accept-language",
+            "connection",
+            "priority",
+            "referer",
+            "user-agent",
+            "x-forwarded-for",
+            "x-request-id",
+        ]
+        .map(|name| (HeaderName::from_static(name), value("a.example")))
+        .into_iter()
+        .collect()
+    }
+
+    fn value(text: &'static str) -> HeaderValue {
+        HeaderValue::from_static(text)
+    }
+
+    #[test]
+    fn a_request_without_special_fields_is_searched_for_none() {
+        let headers = usual();
+
+        let survey = Survey::of(&headers);
+
+        assert_eq!(survey.special, Special::Absent);
+        assert!(survey.special.within(&headers).is_empty());
+        assert!(survey.forwarding.is_none());
+    }
+
+    #[test]
+    fn each_special_field_is_seen() {
+        for name in &SPECIAL {
+            let mut headers = usual();
+            headers.insert(name, value("x"));
+
+            let special = Survey::of(&headers).special;
+
+            assert_eq!(special, Special::Present, "{name}");
+            assert_eq!(special.within(&headers), &headers);
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_proxy_is_seen() {
+        for name in &FORWARDING {
+            let mut headers = usual();
+            headers.insert(name, value("x"));
+
+            let survey = Survey::of(&headers);
+
+            assert!(survey.forwarding.is_some(), "{name}");
+            assert_eq!(survey.special, Special::Absent);
+        }
+    }
+
+    #[test]
+    fn the_host_is_found_and_two_are_too_many() {
+        let mut headers = usual();
+        let one = headers.clone();
+        headers.append(header::HOST, value("b.example"));
+        let two = headers.clone();
+        headers.remove(header::HOST);
+
+        let host = |headers| Survey::of(headers).host;
+
+        assert_eq!(host(&one), Host::One(&value("a.example")));
+        assert_eq!(host(&two), Host::Many);
+        assert_eq!(host(&headers), Host::Absent);
+    }
+}
