@@ -14,7 +14,7 @@ use crate::{
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
     },
-    status::{self, End, Forward, Outcome},
+    status::{End, Forward, Outcome},
 };
 
 /// What a request asks of the response that answers it: all of it, a part, or only news.
@@ -41,7 +41,12 @@ impl Wanted<'_> {
 
 /// A hit: `entry` as it is now.
 pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
-    from_entry(entry, wanted, now, Outcome::hit(entry.ttl(now)))
+    let make = || {
+        let headers = fields(entry, now, Outcome::hit(entry.ttl(now)));
+        (headers, entry.unchanged(now))
+    };
+    let headers = entry.present.at(now, make);
+    formed(entry, headers, wanted)
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.
@@ -51,42 +56,21 @@ pub(crate) fn from_entry<B>(
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
-    let mut headers = entry.template.clone();
-    if let Some(place) = headers.get_mut(header::AGE) {
-        *place = seconds(entry.age(now));
-    }
-    match headers.get_mut(status::FIELD) {
-        Some(place) if place.is_empty() => *place = outcome.into(),
-        _ => outcome.write(&mut headers),
-    }
+    formed(entry, fields(entry, now, outcome), wanted)
+}
+
+fn fields(entry: &Entry, now: Instant, outcome: Outcome) -> HeaderMap {
+    let mut headers = entry.head.headers.clone();
+    headers.insert(header::AGE, entry.age(now).into());
+    outcome.write(&mut headers);
+    headers
+}
+
+fn formed<B>(entry: &Entry, mut headers: HeaderMap, wanted: Wanted<'_>) -> Response<Body<B>> {
     let mut status = entry.head.status;
     let whole = (entry.body.clone(), entry.trailers.clone());
     let body = form(&mut status, &mut headers, whole, wanted);
     response(status, headers, body)
-}
-
-/// The fields of an entry, with places for those that each answer has of its own.
-pub(crate) fn template(stored: &HeaderMap) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(stored.len() + 2);
-    headers.extend(stored.clone());
-    headers.insert(header::AGE, HeaderValue::from_static(""));
-    headers
-        .entry(status::FIELD)
-        .or_insert(HeaderValue::from_static(""));
-    headers
-}
-
-/// As `HeaderValue::from(u64)`, which allocates twice, but once, and not at all for a digit.
-fn seconds(value: u64) -> HeaderValue {
-    const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let digit = usize::try_from(value)
-        .ok()
-        .and_then(|value| DIGITS.get(value));
-    if let Some(digit) = digit {
-        return HeaderValue::from_static(digit);
-    }
-    let mut digits = itoa::Buffer::new();
-    HeaderValue::from_str(digits.format(value)).expect("digits are a field value")
 }
 
 /// A response that has just been built, as the request that started the build wants it.

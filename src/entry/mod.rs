@@ -1,8 +1,10 @@
 //! Entries: stored responses.
 
 pub(crate) mod codec;
+mod present;
 
 use std::{
+    ops::Range,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -14,8 +16,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use tokio::time::Instant;
 
+use self::present::Present;
 use crate::{
-    answer,
     http::{
         cache_control::RequestDirectives,
         freshness::{Freshness, Revalidation, State},
@@ -182,9 +184,8 @@ pub(crate) enum Worth {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    /// The fields of an answer, with room for `Age` and `Cache-Status`: a hit copies them as they
-    /// are, and sorts nothing in.
-    pub(crate) template: HeaderMap,
+    /// The fields of a hit.
+    pub(crate) present: Present,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) lifetime: Lifetime,
@@ -215,7 +216,7 @@ impl Entry {
     ) -> Self {
         Self {
             stored_age: head.age,
-            template: answer::template(&head.headers),
+            present: Present::default(),
             head,
             body,
             trailers,
@@ -284,6 +285,24 @@ impl Entry {
         } else {
             -seconds(now - fresh_until)
         }
+    }
+
+    /// For how long after `now` its age and its remaining freshness are the same whole seconds.
+    pub(crate) fn unchanged(&self, now: Instant) -> Range<Instant> {
+        let second = Duration::from_secs(1);
+        let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
+        let Lifetime {
+            received,
+            fresh_until,
+            ..
+        } = self.lifetime;
+        let older = received + whole(now.saturating_duration_since(received)) + second;
+        let staler = if now <= fresh_until {
+            fresh_until - whole(fresh_until - now) + Duration::from_nanos(1)
+        } else {
+            fresh_until + whole(now - fresh_until) + second
+        };
+        now..older.min(staler)
     }
 
     /// Whether nothing it carries has been purged since its build began.
