@@ -1,12 +1,18 @@
 //! The local tier: entries, the variants of a resource, and the memos beside them.
+//!
+//! What it holds is bounded by its bytes alone. Whether an entry may be used is decided on the entry,
+//! and one that is of no use any more is removed by whoever comes across it.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use foldhash::fast::RandomState;
-use moka::{Expiry, sync::Cache};
+use quick_cache::{
+    OptionsBuilder, UnitWeighter, Weighter,
+    sync::{Cache, DefaultLifecycle},
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -16,11 +22,11 @@ use crate::{
     purges::{Moment, Purges},
 };
 
-/// The entries of this process. Reading is synchronous and takes no lock of ours.
-#[derive(Debug)]
+/// The entries of this process. Reading is synchronous, and waits at most for an insertion into one
+/// of the map's shards.
 pub(crate) struct Local {
-    slots: Cache<Key, Slot, RandomState>,
-    memos: Cache<Key, Memo, RandomState>,
+    slots: Cache<Key, Slot, Bytes, RandomState>,
+    memos: Cache<Key, Memo, UnitWeighter, RandomState>,
 }
 
 #[derive(Clone, Debug)]
@@ -61,49 +67,51 @@ pub(crate) enum Found {
     Nothing,
 }
 
-#[expect(clippy::disallowed_types, reason = "moka's trait has it")]
-type RealInstant = std::time::Instant;
+/// What a slot takes, its key included.
+#[derive(Clone)]
+struct Bytes;
 
-/// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
-struct Backstop;
-
-impl Expiry<Key, Slot> for Backstop {
-    fn expire_after_create(&self, _: &Key, slot: &Slot, _: RealInstant) -> Option<Duration> {
-        match slot {
-            Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
-            Slot::Variants(_) => None,
-        }
+impl Weighter<Key, Slot> for Bytes {
+    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+        let weight = match slot {
+            Slot::Entry(entry) => entry.weight(),
+            Slot::Variants(_) => 1024,
+        };
+        (key.as_bytes().len() + weight) as u64
     }
+}
 
-    fn expire_after_update(
-        &self,
-        key: &Key,
-        slot: &Slot,
-        now: RealInstant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, slot, now)
-    }
+/// What a shard holds at least, where there is more than one: an entry has to fit into one.
+const SHARD: u64 = 32 * 1024 * 1024;
+
+const MOST_SHARDS: u64 = 8;
+
+/// What entries take on an average, more or less: it sizes what is remembered of evicted ones.
+const USUAL_ENTRY: u64 = 8 * 1024;
+
+fn slots(capacity: u64) -> Cache<Key, Slot, Bytes, RandomState> {
+    let shards = (capacity / SHARD).clamp(1, MOST_SHARDS);
+    let entries = (capacity / USUAL_ENTRY).max(32 * shards);
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let options = OptionsBuilder::new()
+        .weight_capacity(capacity)
+        .estimated_items_capacity(count(entries))
+        .shards(1 << shards.ilog2())
+        .build()
+        .expect("both capacities are given");
+    let hasher = RandomState::default();
+    Cache::with_options(options, Bytes, hasher, DefaultLifecycle::default())
 }
 
 impl Local {
     /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos.
-    pub(crate) fn new(capacity: u64, memos: u64) -> Self {
-        let slots = Cache::builder()
-            .max_capacity(capacity)
-            .weigher(|key: &Key, slot: &Slot| {
-                let weight = match slot {
-                    Slot::Entry(entry) => entry.weight(),
-                    Slot::Variants(_) => 1024,
-                };
-                u32::try_from(key.as_bytes().len() + weight).unwrap_or(u32::MAX)
-            })
-            .expire_after(Backstop)
-            .build_with_hasher(RandomState::default());
-        let memos = Cache::builder()
-            .max_capacity(memos)
-            .build_with_hasher(RandomState::default());
-        Self { slots, memos }
+    pub(crate) fn new(capacity: u64, memos: usize) -> Self {
+        let hasher = RandomState::default();
+        let lifecycle = DefaultLifecycle::default();
+        Self {
+            slots: slots(capacity),
+            memos: Cache::with(memos, memos as u64, UnitWeighter, hasher, lifecycle),
+        }
     }
 
     /// Looks up `key` for a request with these fields.
@@ -124,12 +132,26 @@ impl Local {
             slot => slot,
         };
         match slot {
-            Some(Slot::Entry(entry)) if entry.is_valid(purges) && entry.head.fits(request) => {
+            Some(Slot::Entry(entry)) => {
+                let is_valid = entry.is_valid(purges);
+                if !is_valid || entry.is_over(now) {
+                    self.remove(key, &entry);
+                }
+                if !is_valid || !entry.head.fits(request) {
+                    return Found::Nothing;
+                }
                 let worth = entry.worth(now);
                 Found::Entry(entry, worth)
             }
             _ => Found::Nothing,
         }
+    }
+
+    /// Gives back what an entry takes that is of no use any more, unless another has its place.
+    #[cold]
+    fn remove(&self, key: &[u8], dead: &Arc<Entry>) {
+        let is_dead = |slot: &Slot| matches!(slot, Slot::Entry(entry) if Arc::ptr_eq(entry, dead));
+        drop(self.slots.remove_if(key, is_dead));
     }
 
     /// The entry under exactly this key.
@@ -179,12 +201,23 @@ impl Local {
     }
 
     pub(crate) fn clear_memo(&self, key: &Key) {
-        self.memos.invalidate(key);
+        drop(self.memos.remove(key));
     }
 
-    /// Entries, and the bytes they take, as last counted.
+    /// What one entry may take at most.
+    pub(crate) fn largest(&self) -> u64 {
+        self.slots.shard_capacity()
+    }
+
+    /// Entries, and the bytes they take.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.slots.entry_count(), self.slots.weighted_size())
+        (self.slots.len() as u64, self.slots.weight())
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
     }
 }
 
@@ -206,3 +239,6 @@ impl Variants {
 pub(crate) fn append_variant(key: &mut Vec<u8>, fields: &Fields, request: &http::HeaderMap) {
     key::push_variant(key, &entry::values(fields, request));
 }
+
+#[cfg(test)]
+mod tests;

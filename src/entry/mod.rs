@@ -270,6 +270,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is of no use any more, not even to be validated.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.lifetime.end() <= now
+    }
+
     /// The age of the response (RFC 9111 section 4.2.3), in seconds.
     pub(crate) fn age(&self, now: Instant) -> u64 {
         let resident = now.saturating_duration_since(self.lifetime.received);

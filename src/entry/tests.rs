@@ -100,10 +100,7 @@ async fn fields_and_body_weigh() {
     let mut headers = HeaderMap::new();
     let empty = entry(lifetime, headers.clone(), "").weight();
 
-    headers.insert(
-        header::ETAG,
-        http::HeaderValue::from_static("0123456789"),
-    );
+    headers.insert(header::ETAG, http::HeaderValue::from_static("0123456789"));
     let with_field = entry(lifetime, headers.clone(), "").weight();
     let with_body = entry(lifetime, headers, "0123456789").weight();
 
