@@ -21,7 +21,8 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) headers: &'a HeaderMap,
+    /// The fields, if there may be any among them that ask for less than all.
+    pub(crate) special: Option<&'a HeaderMap>,
 }
 
 impl fmt::Debug for Wanted<'_> {
@@ -35,7 +36,9 @@ impl fmt::Debug for Wanted<'_> {
 
 impl Wanted<'_> {
     fn is_unchanged(self, status: StatusCode, headers: &HeaderMap) -> bool {
-        conditional::evaluate(self.headers, (status, headers)) == Condition::NotModified
+        self.special.is_some_and(|special| {
+            conditional::evaluate(special, (status, headers)) == Condition::NotModified
+        })
     }
 }
 
@@ -113,10 +116,12 @@ fn form<B>(
         }
         return Body::empty();
     }
-    if *status == StatusCode::OK && wanted.headers.contains_key(header::RANGE) {
-        return part(status, headers, (body, trailers), wanted);
+    match wanted.special {
+        Some(special) if *status == StatusCode::OK && special.contains_key(header::RANGE) => {
+            part(status, headers, (body, trailers), special)
+        }
+        _ => Body::full(body, trailers),
     }
-    Body::full(body, trailers)
 }
 
 /// Turns a stored 200 into the part that a GET asks for (RFC 9110 section 14).
@@ -124,9 +129,9 @@ fn part<B>(
     status: &mut StatusCode,
     headers: &mut HeaderMap,
     (body, trailers): (Bytes, Option<HeaderMap>),
-    wanted: Wanted<'_>,
+    request: &HeaderMap,
 ) -> Body<B> {
-    match range::select(wanted.headers, headers, body.len()) {
+    match range::select(request, headers, body.len()) {
         Selection::Full => Body::full(body, trailers),
         Selection::Partial(range) => {
             *status = StatusCode::PARTIAL_CONTENT;

@@ -11,7 +11,7 @@ use crate::{
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
-    survey::Survey,
+    survey::Special,
 };
 
 /// What a request's answer depends on, once the request itself has gone into a build.
@@ -29,7 +29,7 @@ impl Asked {
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted {
             method: &self.method,
-            headers: &self.headers,
+            special: Some(&self.headers),
         }
     }
 
@@ -61,17 +61,24 @@ impl Asked {
 pub(crate) fn eligible<B: Body>(
     parts: &Parts,
     body: &B,
-    survey: &Survey<'_>,
+    special: Special,
     policy: &Policy,
 ) -> Result<(), Outcome> {
-    let headers = survey.special.within(&parts.headers);
     if policy.mode == Mode::Bypass {
         return Err(Outcome::bypass("off"));
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(Outcome::forward(Forward::Method, End::Unstored));
     }
-    if has_content(headers, body) {
+    // RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
+    if !body.is_end_stream() && body.size_hint().exact() != Some(0) {
+        return Err(Outcome::bypass("content"));
+    }
+    special.among(&parts.headers).map_or(Ok(()), eligible_by)
+}
+
+fn eligible_by(headers: &HeaderMap) -> Result<(), Outcome> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
         return Err(Outcome::bypass("content"));
     }
     if headers.contains_key(header::UPGRADE) {
@@ -83,19 +90,16 @@ pub(crate) fn eligible<B: Body>(
     Ok(())
 }
 
-/// RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
-fn has_content<B: Body>(headers: &HeaderMap, body: &B) -> bool {
-    headers.contains_key(header::TRANSFER_ENCODING)
-        || !body.is_end_stream() && body.size_hint().exact() != Some(0)
-}
-
 /// Whether the credentials that a request carries keep it from being cached, now that its key is
 /// known.
 pub(crate) fn admitted(
-    headers: &HeaderMap,
+    special: Option<&HeaderMap>,
     keyed: Keyed,
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
+    let Some(headers) = special else {
+        return Ok(storable::Authorization::Absent);
+    };
     let identified = keyed == Keyed::Credentials;
     let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && headers.contains_key(header::COOKIE);

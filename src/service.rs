@@ -113,7 +113,7 @@ impl<S> BufferService<S> {
         key: &mut Vec<u8>,
     ) -> Result<(Local, Facts), Outcome> {
         let survey = Survey::of(&parts.headers);
-        asked::eligible(parts, body, &survey, &self.policy)?;
+        asked::eligible(parts, body, survey.special, &self.policy)?;
         let survey = if self.policy.offers.is_empty() {
             survey
         } else {
@@ -121,14 +121,16 @@ impl<S> BufferService<S> {
             Survey::of(&parts.headers)
         };
         let special = survey.special;
-        let demand = self.policy.demand(special.within(&parts.headers));
+        let demand = special
+            .among(&parts.headers)
+            .and_then(|headers| self.policy.demand(headers));
         if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
             return Err(Outcome::bypass("request-no-store"));
         }
         let keyed = self.policy.key.write(parts, &survey, key)?;
         let facts = Facts {
             special,
-            authorization: asked::admitted(special.within(&parts.headers), keyed, &self.policy)?,
+            authorization: asked::admitted(special.among(&parts.headers), keyed, &self.policy)?,
             demand,
             primary: key.len(),
             now: Instant::now(),
@@ -278,7 +280,7 @@ impl Facts {
     fn wanted<'a>(&self, parts: &'a Parts) -> Wanted<'a> {
         Wanted {
             method: &parts.method,
-            headers: self.special.within(&parts.headers),
+            special: self.special.among(&parts.headers),
         }
     }
 }

@@ -139,8 +139,7 @@ proptest! {
         let lifetime = Lifetime::starting(received, Duration::from_millis(fresh), MINUTE, MINUTE);
         let stored = HeaderMap::from_iter([(header::ETAG, "\"x\"".parse().unwrap())]);
         let entry = entry(lifetime, stored, "");
-        let none = HeaderMap::new();
-        let wanted = Wanted { method: &Method::GET, headers: &none };
+        let wanted = Wanted { method: &Method::GET, special: None };
 
         for now in times.into_iter().flat_map(|time| [at(time), at(time) + Duration::from_nanos(1)]) {
             let hit = answer::hit::<String>(&entry, wanted, now);

@@ -23,7 +23,7 @@ pub(crate) use self::{
     authority::{Host, uri_tag},
     digest::Digest,
     fields::cookies,
-    forwarded::FORWARDING,
+    forwarded::is_forwarding,
     part::push_variant,
     rules::{KeyRules, Own, Unkeyable},
 };
