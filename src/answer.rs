@@ -35,6 +35,11 @@ impl fmt::Debug for Wanted<'_> {
 }
 
 impl Wanted<'_> {
+    /// Whether it is surely all of the response.
+    pub(crate) fn is_whole(self) -> bool {
+        *self.method == Method::GET && self.special.is_none()
+    }
+
     fn is_unchanged(self, status: StatusCode, headers: &HeaderMap) -> bool {
         self.special.is_some_and(|special| {
             conditional::evaluate(special, (status, headers)) == Condition::NotModified
@@ -44,12 +49,23 @@ impl Wanted<'_> {
 
 /// A hit: `entry` as it is now.
 pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
-    let make = || {
+    formed(entry, present(entry, now), wanted)
+}
+
+/// A hit for a request that wants all of it.
+pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
+    let mut response = Response::new(Body::full(entry.body.clone(), entry.trailers.clone()));
+    *response.headers_mut() = present(entry, now);
+    *response.status_mut() = entry.head.status;
+    response
+}
+
+/// The fields of a hit at `now`.
+fn present(entry: &Entry, now: Instant) -> HeaderMap {
+    entry.present.at(now, || {
         let headers = fields(entry, now, Outcome::hit(entry.ttl(now)));
         (headers, entry.unchanged(now))
-    };
-    let headers = entry.present.at(now, make);
-    formed(entry, headers, wanted)
+    })
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.

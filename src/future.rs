@@ -4,14 +4,16 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{body::Body, invalidation::Invalidation, status::Outcome};
+use crate::{answer, body::Body, entry::Entry, invalidation::Invalidation, status::Outcome};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -31,12 +33,14 @@ pin_project! {
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<Body<B>>, E>> + Send>>;
 
-/// Whatever is no hit is boxed: a hit's future is moved, so it is kept as small as its response.
+/// A hit's future is moved more than once, so it is kept small: its response is made when it is
+/// polled, and whatever else there is to wait for is boxed.
 enum Kind<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    Ready(Option<Response<Body<ResBody>>>),
+    Hit(Option<(Arc<Entry>, Instant)>),
+    Ready(Option<Box<Response<Body<ResBody>>>>),
     Bypass(Pin<Box<Bypass<S, ReqBody>>>),
     Exchange(Boxed<ResBody, S::Error>),
 }
@@ -72,8 +76,13 @@ impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
+    /// All of `entry`, as it is at `now`.
+    pub(crate) fn hit(entry: Arc<Entry>, now: Instant) -> Self {
+        Kind::Hit(Some((entry, now))).into()
+    }
+
     pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
-        Kind::Ready(Some(response)).into()
+        Kind::Ready(Some(Box::new(response))).into()
     }
 
     /// Straight to the inner service, once it is ready.
@@ -90,6 +99,8 @@ where
         Kind::Exchange(future).into()
     }
 }
+
+const ONCE: &str = "a finished future is not polled again";
 
 impl<S, ReqBody, ResBody> From<Kind<S, ReqBody, ResBody>> for ResponseFuture<S, ReqBody, ResBody>
 where
@@ -108,12 +119,11 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind {
-            Kind::Ready(response) => {
-                let response = response
-                    .take()
-                    .expect("a finished future is not polled again");
-                Poll::Ready(Ok(response))
+            Kind::Hit(hit) => {
+                let (entry, now) = hit.take().expect(ONCE);
+                Poll::Ready(Ok(answer::whole(&entry, now)))
             }
+            Kind::Ready(response) => Poll::Ready(Ok(*response.take().expect(ONCE))),
             Kind::Bypass(bypass) => bypass.as_mut().poll(cx),
             Kind::Exchange(future) => future.as_mut().poll(cx),
         }
@@ -165,7 +175,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.kind {
-            Kind::Ready(_) => "ResponseFuture(ready)",
+            Kind::Hit(_) | Kind::Ready(_) => "ResponseFuture(ready)",
             Kind::Bypass(_) => "ResponseFuture(bypass)",
             Kind::Exchange(_) => "ResponseFuture(exchange)",
         })

@@ -77,9 +77,10 @@ where
         let mut key = Scratch::borrow();
         // By reference: a request is large, and is moved only if it goes further than a hit.
         match self.look(&mut parts, &body, &mut key.0) {
-            Ok((Local::Answer(entry), facts)) => {
-                ResponseFuture::ready(answer::hit(&entry, facts.wanted(&parts), facts.now))
-            }
+            Ok((Local::Answer(entry), facts)) => match facts.wanted(&parts) {
+                wanted if wanted.is_whole() => ResponseFuture::hit(entry, facts.now),
+                wanted => ResponseFuture::ready(answer::hit(&entry, wanted, facts.now)),
+            },
             Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
             Err(outcome) => self.bypass(parts, body, outcome),
         }
