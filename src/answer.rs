@@ -49,23 +49,14 @@ impl Wanted<'_> {
 
 /// A hit: `entry` as it is now.
 pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
-    formed(entry, present(entry, now), wanted)
+    complete(present(entry, now), whole_of(entry), wanted)
 }
 
 /// A hit for a request that wants all of it.
+#[inline]
 pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
-    let mut response = Response::new(Body::full(entry.body.clone(), entry.trailers.clone()));
-    *response.headers_mut() = present(entry, now);
-    *response.status_mut() = entry.head.status;
-    response
-}
-
-/// The fields of a hit at `now`.
-fn present(entry: &Entry, now: Instant) -> HeaderMap {
-    entry.present.at(now, || {
-        let headers = fields(entry, now, Outcome::hit(entry.ttl(now)));
-        (headers, entry.unchanged(now))
-    })
+    let (body, trailers) = whole_of(entry);
+    Response::from_parts(present(entry, now), Body::full(body, trailers))
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.
@@ -75,24 +66,33 @@ pub(crate) fn from_entry<B>(
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
-    formed(entry, fields(entry, now, outcome), wanted)
+    complete(head(entry, now, outcome), whole_of(entry), wanted)
 }
 
-fn fields(entry: &Entry, now: Instant, outcome: Outcome) -> HeaderMap {
-    let mut headers = entry.head.headers.clone();
-    headers.insert(header::AGE, entry.age(now).into());
-    outcome.write(&mut headers);
-    headers
+/// The head of a hit at `now`.
+#[inline]
+fn present(entry: &Entry, now: Instant) -> Parts {
+    entry.present.at(now, || {
+        let head = head(entry, now, Outcome::hit(entry.ttl(now)));
+        (head, entry.unchanged(now))
+    })
 }
 
-fn formed<B>(entry: &Entry, mut headers: HeaderMap, wanted: Wanted<'_>) -> Response<Body<B>> {
-    let mut status = entry.head.status;
-    let whole = (entry.body.clone(), entry.trailers.clone());
-    let body = form(&mut status, &mut headers, whole, wanted);
-    response(status, headers, body)
+fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = entry.head.status;
+    head.headers.clone_from(&entry.head.headers);
+    head.headers.insert(header::AGE, entry.age(now).into());
+    outcome.write(&mut head.headers);
+    head
 }
 
-/// A response that has just been built, as the request that started the build wants it.
+#[inline]
+fn whole_of(entry: &Entry) -> (Bytes, Option<HeaderMap>) {
+    (entry.body.clone(), entry.trailers.clone())
+}
+
+/// A complete response, as a request wants it.
 pub(crate) fn complete<B>(
     mut parts: Parts,
     whole: (Bytes, Option<HeaderMap>),

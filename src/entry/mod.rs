@@ -184,7 +184,7 @@ pub(crate) enum Worth {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    /// The fields of a hit.
+    /// The head of a hit.
     pub(crate) present: Present,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,

@@ -1,48 +1,46 @@
-//! [`Present`]: the fields of a hit as they are at present.
+//! [`Present`]: the head of a hit as it is at present.
 //!
 //! `Age` and the `ttl` in `Cache-Status` change once a second. All hits in between have the same
-//! fields, which are made once and copied.
+//! head, which is made once and copied.
 
 use std::{
     ops::Range,
     sync::{RwLock, TryLockError},
 };
 
-use http::HeaderMap;
+use http::response::Parts;
 use tokio::time::Instant;
 
-/// The fields that were made last.
+/// The head that was made last.
 #[derive(Debug, Default)]
 pub(crate) struct Present(RwLock<Option<Made>>);
 
 #[derive(Debug)]
 struct Made {
-    headers: HeaderMap,
+    head: Parts,
     valid: Range<Instant>,
 }
 
 impl Present {
-    /// The fields at `now`: those that were made last, or else those that `make` makes, with the time
-    /// for which they hold.
+    /// The head at `now`: the one that was made last, or else what `make` makes, with the time for
+    /// which it holds.
     ///
-    /// Nobody waits: whoever finds them being replaced makes its own.
-    pub(crate) fn at(
-        &self,
-        now: Instant,
-        make: impl FnOnce() -> (HeaderMap, Range<Instant>),
-    ) -> HeaderMap {
-        if let Some(headers) = self.made_for(now) {
-            return headers;
+    /// Nobody waits: whoever finds it being replaced makes another.
+    #[inline]
+    pub(crate) fn at(&self, now: Instant, make: impl FnOnce() -> (Parts, Range<Instant>)) -> Parts {
+        if let Some(head) = self.made_for(now) {
+            return head;
         }
-        let (headers, valid) = make();
+        let (head, valid) = make();
         if let Ok(mut made) = self.0.try_write() {
-            let headers = headers.clone();
-            *made = Some(Made { headers, valid });
+            let head = head.clone();
+            *made = Some(Made { head, valid });
         }
-        headers
+        head
     }
 
-    fn made_for(&self, now: Instant) -> Option<HeaderMap> {
+    #[inline]
+    fn made_for(&self, now: Instant) -> Option<Parts> {
         let made = match self.0.try_read() {
             Ok(made) => made,
             Err(TryLockError::Poisoned(made)) => made.into_inner(),
@@ -50,7 +48,7 @@ impl Present {
         };
         made.as_ref()
             .filter(|made| made.valid.contains(&now))
-            .map(|made| made.headers.clone())
+            .map(|made| made.head.clone())
     }
 }
 
@@ -58,23 +56,24 @@ impl Present {
 mod tests {
     use std::time::Duration;
 
-    use http::{HeaderValue, header};
+    use http::{Response, header};
 
     use super::*;
 
-    fn made(age: u16, valid: Range<Instant>) -> (HeaderMap, Range<Instant>) {
-        let age = HeaderValue::from(age);
-        (HeaderMap::from_iter([(header::AGE, age)]), valid)
+    fn made(age: u16, valid: Range<Instant>) -> (Parts, Range<Instant>) {
+        let (mut head, ()) = Response::new(()).into_parts();
+        head.headers.insert(header::AGE, age.into());
+        (head, valid)
     }
 
     #[test]
-    fn fields_are_made_anew_when_they_hold_no_longer() {
+    fn a_head_is_made_anew_when_it_holds_no_longer() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let present = Present::default();
         let age = |now, age| {
-            let headers = present.at(now, || made(age, now..now + second));
-            headers[header::AGE].clone()
+            let head = present.at(now, || made(age, now..now + second));
+            head.headers[header::AGE].clone()
         };
 
         assert_eq!(age(start, 7), "7");
@@ -88,15 +87,15 @@ mod tests {
     }
 
     #[test]
-    fn whoever_finds_them_being_replaced_does_not_wait() {
+    fn whoever_finds_it_being_replaced_does_not_wait() {
         let present = Present::default();
         let start = Instant::now();
         let valid = start..start + Duration::from_secs(1);
         let replacing = present.0.write().unwrap();
 
-        let headers = present.at(start, || made(1, valid));
+        let head = present.at(start, || made(1, valid));
 
-        assert_eq!(headers[header::AGE], "1");
+        assert_eq!(head.headers[header::AGE], "1");
         drop(replacing);
     }
 }

@@ -128,7 +128,7 @@ fn a_response_fits_requests_with_the_same_values_only() {
 }
 
 proptest! {
-    /// A hit's fields are made once a second, and are those that hold at its moment.
+    /// A hit's head is made once a second, and is the one that holds at its moment.
     #[test]
     fn hits_say_at_any_time_what_is_true_then(
         fresh in 0_u64..5_000,
@@ -145,7 +145,11 @@ proptest! {
             let hit = answer::hit::<String>(&entry, wanted, now);
             let anew = answer::from_entry::<String>(&entry, wanted, now, Outcome::hit(entry.ttl(now)));
 
+            let whole = answer::whole::<String>(&entry, now);
+
             prop_assert_eq!(hit.headers(), anew.headers());
+            prop_assert_eq!(whole.headers(), anew.headers());
+            prop_assert_eq!(whole.status(), anew.status());
             prop_assert!(entry.unchanged(now).contains(&now));
         }
     }
