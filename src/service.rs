@@ -76,13 +76,16 @@ where
         let (mut parts, body) = request.into_parts();
         let mut key = Scratch::borrow();
         // By reference: a request is large, and is moved only if it goes further than a hit.
-        match self.look(&mut parts, &body, &mut key.0) {
-            Ok((Local::Answer(entry), facts)) => match facts.wanted(&parts) {
+        let facts = match self.classify(&mut parts, &body, &mut key.0) {
+            Ok(facts) => facts,
+            Err(outcome) => return self.bypass(parts, body, outcome),
+        };
+        match self.look(&parts.headers, &facts, &mut key.0) {
+            Local::Answer(entry) => match facts.wanted(&parts) {
                 wanted if wanted.is_whole() => ResponseFuture::hit(entry, facts.now),
                 wanted => ResponseFuture::ready(answer::hit(&entry, wanted, facts.now)),
             },
-            Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
-            Err(outcome) => self.bypass(parts, body, outcome),
+            local => self.go_on((parts, body), &key.0, facts, local),
         }
     }
 }
@@ -106,13 +109,14 @@ impl<S> BufferService<S> {
         ResponseFuture::bypass(self.inner.clone(), request, passing)
     }
 
-    /// Classifies the request, writes its key, and looks it up in the local tier.
-    fn look<ReqBody: http_body::Body>(
+    /// Decides whether the request takes part, and writes its key.
+    #[inline]
+    fn classify<ReqBody: http_body::Body>(
         &self,
         parts: &mut Parts,
         body: &ReqBody,
         key: &mut Vec<u8>,
-    ) -> Result<(Local, Facts), Outcome> {
+    ) -> Result<Facts, Outcome> {
         let survey = Survey::of(&parts.headers);
         asked::eligible(parts, body, survey.special, &self.policy)?;
         let survey = if self.policy.offers.is_empty() {
@@ -129,18 +133,13 @@ impl<S> BufferService<S> {
             return Err(Outcome::bypass("request-no-store"));
         }
         let keyed = self.policy.key.write(parts, &survey, key)?;
-        let facts = Facts {
+        Ok(Facts {
             special,
             authorization: asked::admitted(special.among(&parts.headers), keyed, &self.policy)?,
             demand,
             primary: key.len(),
             now: Instant::now(),
-        };
-        let found = match self.policy.mode {
-            Mode::Cache => self.cache.find(key, &parts.headers, facts.now),
-            Mode::Coalesce | Mode::Bypass => Found::Nothing,
-        };
-        Ok((self.weigh(found, &facts), facts))
+        })
     }
 
     /// Leaves of what a client accepts only what makes a difference here.
@@ -150,10 +149,20 @@ impl<S> BufferService<S> {
         }
     }
 
-    fn weigh(&self, found: Found, facts: &Facts) -> Local {
-        let Found::Entry(entry, worth) = found else {
-            return Local::Nothing(None);
+    /// Looks the request up in the local tier.
+    #[inline]
+    fn look(&self, request: &HeaderMap, facts: &Facts, key: &mut Vec<u8>) -> Local {
+        let found = match self.policy.mode {
+            Mode::Cache => self.cache.find(key, request, facts.now),
+            Mode::Coalesce | Mode::Bypass => Found::Nothing,
         };
+        match found {
+            Found::Entry(entry, worth) => self.weigh(entry, worth, facts),
+            Found::Nothing => Local::Nothing(None),
+        }
+    }
+
+    fn weigh(&self, entry: Arc<Entry>, worth: Worth, facts: &Facts) -> Local {
         let suits = |demand| entry.suits(&demand, facts.now);
         match worth {
             _ if !(self.cache.trusts_local() && facts.demand.is_none_or(suits)) => {

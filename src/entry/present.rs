@@ -3,10 +3,7 @@
 //! `Age` and the `ttl` in `Cache-Status` change once a second. All hits in between have the same
 //! head, which is made once and copied.
 
-use std::{
-    ops::Range,
-    sync::{RwLock, TryLockError},
-};
+use std::{ops::Range, sync::RwLock};
 
 use http::response::Parts;
 use tokio::time::Instant;
@@ -28,27 +25,21 @@ impl Present {
     /// Nobody waits: whoever finds it being replaced makes another.
     #[inline]
     pub(crate) fn at(&self, now: Instant, make: impl FnOnce() -> (Parts, Range<Instant>)) -> Parts {
-        if let Some(head) = self.made_for(now) {
-            return head;
+        if let Ok(made) = self.0.try_read()
+            && let Some(made) = made.as_ref()
+            && made.valid.contains(&now)
+        {
+            return made.head.clone();
         }
         let (head, valid) = make();
-        if let Ok(mut made) = self.0.try_write() {
-            let head = head.clone();
-            *made = Some(Made { head, valid });
-        }
+        self.keep(head.clone(), valid);
         head
     }
 
-    #[inline]
-    fn made_for(&self, now: Instant) -> Option<Parts> {
-        let made = match self.0.try_read() {
-            Ok(made) => made,
-            Err(TryLockError::Poisoned(made)) => made.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        made.as_ref()
-            .filter(|made| made.valid.contains(&now))
-            .map(|made| made.head.clone())
+    fn keep(&self, head: Parts, valid: Range<Instant>) {
+        if let Ok(mut made) = self.0.try_write() {
+            *made = Some(Made { head, valid });
+        }
     }
 }
 
