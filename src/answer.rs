@@ -55,8 +55,7 @@ pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Respons
 /// A hit for a request that wants all of it.
 #[inline]
 pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
-    let (body, trailers) = whole_of(entry);
-    Response::from_parts(present(entry, now), Body::full(body, trailers))
+    Response::from_parts(present(entry, now), Body::of(entry))
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.
@@ -87,7 +86,6 @@ fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
     head
 }
 
-#[inline]
 fn whole_of(entry: &Entry) -> (Bytes, Option<HeaderMap>) {
     (entry.body.clone(), entry.trailers.clone())
 }

@@ -91,6 +91,7 @@ where
 }
 
 impl<S> BufferService<S> {
+    #[inline(never)]
     fn bypass<ReqBody, ResBody>(
         &self,
         parts: Parts,
@@ -185,7 +186,9 @@ impl<S> BufferService<S> {
         }
     }
 
-    /// What is no hit: refreshes, passes on, or starts the exchange.
+    /// What is no hit: refreshes, passes on, or starts the exchange. (Not inlined: an exchange is
+    /// large, and would make the stack frame of every hit as large.)
+    #[inline(never)]
     fn go_on<ReqBody, ResBody>(
         &self,
         (parts, body): (Parts, ReqBody),

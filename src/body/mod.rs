@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
-use crate::flight::Presence;
+use crate::{entry::Entry, flight::Presence};
 
 pub use self::error::BodyError;
 pub(crate) use self::{
@@ -77,6 +77,15 @@ pub(crate) enum Rest<B> {
 impl<B> Body<B> {
     pub(crate) fn full(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         let trailers = trailers.map(Box::new);
+        Kind::Full { data, trailers }.into()
+    }
+
+    /// All of what an entry has.
+    #[inline]
+    pub(crate) fn of(entry: &Entry) -> Self {
+        let data = entry.body.clone();
+        let trailers = entry.trailers.as_ref();
+        let trailers = trailers.map(|trailers| Box::new(trailers.clone()));
         Kind::Full { data, trailers }.into()
     }
 

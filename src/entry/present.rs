@@ -31,15 +31,17 @@ impl Present {
         {
             return made.head.clone();
         }
-        let (head, valid) = make();
-        self.keep(head.clone(), valid);
-        head
+        self.renew(make)
     }
 
-    fn keep(&self, head: Parts, valid: Range<Instant>) {
+    #[cold]
+    fn renew(&self, make: impl FnOnce() -> (Parts, Range<Instant>)) -> Parts {
+        let (head, valid) = make();
         if let Ok(mut made) = self.0.try_write() {
+            let head = head.clone();
             *made = Some(Made { head, valid });
         }
+        head
     }
 }
 
