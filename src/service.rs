@@ -85,7 +85,7 @@ where
                 wanted if wanted.is_whole() => ResponseFuture::hit(entry, facts.now),
                 wanted => ResponseFuture::ready(answer::hit(&entry, wanted, facts.now)),
             },
-            local => self.go_on((parts, body), &key.0, facts, local),
+            local => self.go_on((parts, body), &key.0, &facts, local),
         }
     }
 }
@@ -129,8 +129,12 @@ impl<S> BufferService<S> {
         let special = survey.special;
         let demand = special
             .among(&parts.headers)
-            .and_then(|headers| self.policy.demand(headers));
-        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
+            .and_then(|headers| self.policy.demand(headers))
+            .map(Box::new);
+        if demand
+            .as_deref()
+            .is_some_and(|demand| demand.has(RequestFlag::NoStore))
+        {
             return Err(Outcome::bypass("request-no-store"));
         }
         let keyed = self.policy.key.write(parts, &survey, key)?;
@@ -164,9 +168,9 @@ impl<S> BufferService<S> {
     }
 
     fn weigh(&self, entry: Arc<Entry>, worth: Worth, facts: &Facts) -> Local {
-        let suits = |demand| entry.suits(&demand, facts.now);
+        let suits = |demand: &RequestDirectives| entry.suits(demand, facts.now);
         match worth {
-            _ if !(self.cache.trusts_local() && facts.demand.is_none_or(suits)) => {
+            _ if !(self.cache.trusts_local() && facts.demand.as_deref().is_none_or(suits)) => {
                 Local::Nothing(Some(entry))
             }
             Worth::Fresh => {
@@ -193,7 +197,7 @@ impl<S> BufferService<S> {
         &self,
         (parts, body): (Parts, ReqBody),
         key: &[u8],
-        facts: Facts,
+        facts: &Facts,
         local: Local,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
@@ -217,6 +221,7 @@ impl<S> BufferService<S> {
         };
         if facts
             .demand
+            .as_deref()
             .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
         {
             return ResponseFuture::ready(answer::only_if_cached());
@@ -251,7 +256,7 @@ impl<S> BufferService<S> {
         &self,
         (parts, body): (Parts, ReqBody),
         key: &[u8],
-        facts: Facts,
+        facts: &Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
     where
@@ -262,7 +267,7 @@ impl<S> BufferService<S> {
             headers: parts.headers.clone(),
             authorization: facts.authorization,
             arrived: facts.now,
-            demand: facts.demand,
+            demand: facts.demand.as_deref().copied(),
         };
         Exchange {
             inner: self.inner.clone(),
@@ -279,11 +284,11 @@ impl<S> BufferService<S> {
 }
 
 /// What else of a request decides about an entry.
-#[derive(Clone, Copy)]
 struct Facts {
     special: Special,
     authorization: storable::Authorization,
-    demand: Option<RequestDirectives>,
+    /// Boxed, since few have any, and all move it.
+    demand: Option<Box<RequestDirectives>>,
     /// How much of the key names the resource; the rest names its variant.
     primary: usize,
     now: Instant,
