@@ -14,14 +14,15 @@ use crate::{
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
     },
-    status::{self, End, Forward, Outcome},
+    status::{End, Forward, Outcome},
 };
 
 /// What a request asks of the response that answers it: all of it, a part, or only news.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) method: &'a Method,
-    pub(crate) headers: &'a HeaderMap,
+    /// The fields, if there may be any among them that ask for less than all.
+    pub(crate) special: Option<&'a HeaderMap>,
 }
 
 impl fmt::Debug for Wanted<'_> {
@@ -34,14 +35,27 @@ impl fmt::Debug for Wanted<'_> {
 }
 
 impl Wanted<'_> {
+    /// Whether it is surely all of the response.
+    pub(crate) fn is_whole(self) -> bool {
+        *self.method == Method::GET && self.special.is_none()
+    }
+
     fn is_unchanged(self, status: StatusCode, headers: &HeaderMap) -> bool {
-        conditional::evaluate(self.headers, (status, headers)) == Condition::NotModified
+        self.special.is_some_and(|special| {
+            conditional::evaluate(special, (status, headers)) == Condition::NotModified
+        })
     }
 }
 
 /// A hit: `entry` as it is now.
 pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
-    from_entry(entry, wanted, now, Outcome::hit(entry.ttl(now)))
+    complete(present(entry, now), whole_of(entry), wanted)
+}
+
+/// A hit for a request that wants all of it.
+#[inline]
+pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
+    Response::from_parts(present(entry, now), Body::of(entry))
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.
@@ -51,45 +65,32 @@ pub(crate) fn from_entry<B>(
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
-    let mut headers = entry.template.clone();
-    if let Some(place) = headers.get_mut(header::AGE) {
-        *place = seconds(entry.age(now));
-    }
-    match headers.get_mut(status::FIELD) {
-        Some(place) if place.is_empty() => *place = outcome.into(),
-        _ => outcome.write(&mut headers),
-    }
-    let mut status = entry.head.status;
-    let whole = (entry.body.clone(), entry.trailers.clone());
-    let body = form(&mut status, &mut headers, whole, wanted);
-    response(status, headers, body)
+    complete(head(entry, now, outcome), whole_of(entry), wanted)
 }
 
-/// The fields of an entry, with places for those that each answer has of its own.
-pub(crate) fn template(stored: &HeaderMap) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(stored.len() + 2);
-    headers.extend(stored.clone());
-    headers.insert(header::AGE, HeaderValue::from_static(""));
-    headers
-        .entry(status::FIELD)
-        .or_insert(HeaderValue::from_static(""));
-    headers
+/// The head of a hit at `now`.
+#[inline]
+fn present(entry: &Entry, now: Instant) -> Parts {
+    entry.present.at(now, || {
+        let head = head(entry, now, Outcome::hit(entry.ttl(now)));
+        (head, entry.unchanged(now))
+    })
 }
 
-/// As `HeaderValue::from(u64)`, which allocates twice, but once, and not at all for a digit.
-fn seconds(value: u64) -> HeaderValue {
-    const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let digit = usize::try_from(value)
-        .ok()
-        .and_then(|value| DIGITS.get(value));
-    if let Some(digit) = digit {
-        return HeaderValue::from_static(digit);
-    }
-    let mut digits = itoa::Buffer::new();
-    HeaderValue::from_str(digits.format(value)).expect("digits are a field value")
+fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = entry.head.status;
+    head.headers.clone_from(&entry.head.headers);
+    head.headers.insert(header::AGE, entry.age(now).into());
+    outcome.write(&mut head.headers);
+    head
 }
 
-/// A response that has just been built, as the request that started the build wants it.
+fn whole_of(entry: &Entry) -> (Bytes, Option<HeaderMap>) {
+    (entry.body.clone(), entry.trailers.clone())
+}
+
+/// A complete response, as a request wants it.
 pub(crate) fn complete<B>(
     mut parts: Parts,
     whole: (Bytes, Option<HeaderMap>),
@@ -129,10 +130,12 @@ fn form<B>(
         }
         return Body::empty();
     }
-    if *status == StatusCode::OK && wanted.headers.contains_key(header::RANGE) {
-        return part(status, headers, (body, trailers), wanted);
+    match wanted.special {
+        Some(special) if *status == StatusCode::OK && special.contains_key(header::RANGE) => {
+            part(status, headers, (body, trailers), special)
+        }
+        _ => Body::full(body, trailers),
     }
-    Body::full(body, trailers)
 }
 
 /// Turns a stored 200 into the part that a GET asks for (RFC 9110 section 14).
@@ -140,9 +143,9 @@ fn part<B>(
     status: &mut StatusCode,
     headers: &mut HeaderMap,
     (body, trailers): (Bytes, Option<HeaderMap>),
-    wanted: Wanted<'_>,
+    request: &HeaderMap,
 ) -> Body<B> {
-    match range::select(wanted.headers, headers, body.len()) {
+    match range::select(request, headers, body.len()) {
         Selection::Full => Body::full(body, trailers),
         Selection::Partial(range) => {
             *status = StatusCode::PARTIAL_CONTENT;

@@ -1,8 +1,6 @@
 //! Which requests may be answered from an entry, and what is kept of one that waits.
 
-use std::sync::LazyLock;
-
-use http::{HeaderMap, HeaderName, Method, header, request::Parts};
+use http::{HeaderMap, Method, header, request::Parts};
 use http_body::Body;
 use tokio::time::Instant;
 
@@ -13,6 +11,7 @@ use crate::{
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
+    survey::Special,
 };
 
 /// What a request's answer depends on, once the request itself has gone into a build.
@@ -30,7 +29,7 @@ impl Asked {
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted {
             method: &self.method,
-            headers: &self.headers,
+            special: Some(&self.headers),
         }
     }
 
@@ -58,61 +57,28 @@ impl Asked {
     }
 }
 
-/// Whether a request has any of the fields that decide whether, and in what form, an entry answers
-/// it. Most have none: then a hit need not look for each of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fields {
-    Plain,
-    Special,
-}
-
-/// Whatever else of a request's fields is looked for on the way of a hit belongs here too.
-static SPECIAL: [HeaderName; 12] = [
-    header::AUTHORIZATION,
-    header::CACHE_CONTROL,
-    header::COOKIE,
-    header::IF_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_NONE_MATCH,
-    header::IF_RANGE,
-    header::IF_UNMODIFIED_SINCE,
-    header::PRAGMA,
-    header::RANGE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
-
-impl Fields {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let special = headers.keys().any(|name| SPECIAL.contains(name));
-        if special { Self::Special } else { Self::Plain }
-    }
-
-    /// The fields to look for special ones in.
-    pub(crate) fn within(self, headers: &HeaderMap) -> &HeaderMap {
-        static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-        match self {
-            Self::Plain => &NONE,
-            Self::Special => headers,
-        }
-    }
-}
-
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
 pub(crate) fn eligible<B: Body>(
     parts: &Parts,
     body: &B,
-    fields: Fields,
+    special: Special,
     policy: &Policy,
 ) -> Result<(), Outcome> {
-    let headers = fields.within(&parts.headers);
     if policy.mode == Mode::Bypass {
         return Err(Outcome::bypass("off"));
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(Outcome::forward(Forward::Method, End::Unstored));
     }
-    if has_content(headers, body) {
+    // RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
+    if !body.is_end_stream() && body.size_hint().exact() != Some(0) {
+        return Err(Outcome::bypass("content"));
+    }
+    special.among(&parts.headers).map_or(Ok(()), eligible_by)
+}
+
+fn eligible_by(headers: &HeaderMap) -> Result<(), Outcome> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
         return Err(Outcome::bypass("content"));
     }
     if headers.contains_key(header::UPGRADE) {
@@ -124,19 +90,16 @@ pub(crate) fn eligible<B: Body>(
     Ok(())
 }
 
-/// RFC 9110 section 9.3.1: content on a GET has no defined meaning, so its answer is its own.
-fn has_content<B: Body>(headers: &HeaderMap, body: &B) -> bool {
-    headers.contains_key(header::TRANSFER_ENCODING)
-        || !body.is_end_stream() && body.size_hint().exact() != Some(0)
-}
-
 /// Whether the credentials that a request carries keep it from being cached, now that its key is
 /// known.
 pub(crate) fn admitted(
-    headers: &HeaderMap,
+    special: Option<&HeaderMap>,
     keyed: Keyed,
     policy: &Policy,
 ) -> Result<storable::Authorization, Outcome> {
+    let Some(headers) = special else {
+        return Ok(storable::Authorization::Absent);
+    };
     let identified = keyed == Keyed::Credentials;
     let keyed_by = |name| identified || policy.key.headers.contains(&name);
     let cookies = policy.cookies == Cookies::Bypass && headers.contains_key(header::COOKIE);

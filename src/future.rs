@@ -4,14 +4,16 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{body::Body, invalidation::Invalidation, status::Outcome};
+use crate::{answer, body::Body, entry::Entry, invalidation::Invalidation, status::Outcome};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -25,23 +27,32 @@ pin_project! {
     where
         S: Service<Request<ReqBody>>,
     {
-        #[pin]
         kind: Kind<S, ReqBody, ResBody>,
     }
 }
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<Body<B>>, E>> + Send>>;
 
+/// A hit's future is moved more than once, so it is kept small: its response is made when it is
+/// polled, and whatever else there is to wait for is boxed.
+enum Kind<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    Hit(Option<(Arc<Entry>, Instant)>),
+    Ready(Option<Box<Response<Body<ResBody>>>>),
+    Bypass(Pin<Box<Bypass<S, ReqBody>>>),
+    Exchange(Boxed<ResBody, S::Error>),
+}
+
 pin_project! {
-    #[project = KindProjection]
-    enum Kind<S, ReqBody, ResBody>
+    #[project = BypassProjection]
+    enum Bypass<S, ReqBody>
     where
         S: Service<Request<ReqBody>>,
     {
-        Ready { response: Option<Response<Body<ResBody>>> },
-        Waking { inner: Option<S>, request: Option<Request<ReqBody>>, passing: Passing },
+        Waking { inner: S, request: Option<Request<ReqBody>>, passing: Passing },
         Calling { #[pin] future: S::Future, passing: Passing },
-        Exchange { future: Boxed<ResBody, S::Error> },
     }
 }
 
@@ -65,29 +76,38 @@ impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
+    /// All of `entry`, as it is at `now`.
+    pub(crate) fn hit(entry: Arc<Entry>, now: Instant) -> Self {
+        Kind::Hit(Some((entry, now))).into()
+    }
+
     pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
-        let response = Some(response);
-        Self {
-            kind: Kind::Ready { response },
-        }
+        Kind::Ready(Some(Box::new(response))).into()
     }
 
     /// Straight to the inner service, once it is ready.
     pub(crate) fn bypass(inner: S, request: Request<ReqBody>, passing: Passing) -> Self {
-        let (inner, request) = (Some(inner), Some(request));
-        Self {
-            kind: Kind::Waking {
-                inner,
-                request,
-                passing,
-            },
-        }
+        let bypass = Bypass::Waking {
+            inner,
+            request: Some(request),
+            passing,
+        };
+        Kind::Bypass(Box::pin(bypass)).into()
     }
 
     pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
-        Self {
-            kind: Kind::Exchange { future },
-        }
+        Kind::Exchange(future).into()
+    }
+}
+
+const ONCE: &str = "a finished future is not polled again";
+
+impl<S, ReqBody, ResBody> From<Kind<S, ReqBody, ResBody>> for ResponseFuture<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    fn from(kind: Kind<S, ReqBody, ResBody>) -> Self {
+        Self { kind }
     }
 }
 
@@ -97,41 +117,53 @@ where
 {
     type Output = Result<Response<Body<ResBody>>, S::Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().kind {
+            Kind::Hit(hit) => {
+                let (entry, now) = hit.take().expect(ONCE);
+                Poll::Ready(Ok(answer::whole(&entry, now)))
+            }
+            Kind::Ready(response) => Poll::Ready(Ok(*response.take().expect(ONCE))),
+            Kind::Bypass(bypass) => bypass.as_mut().poll(cx),
+            Kind::Exchange(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<S, ReqBody> Bypass<S, ReqBody>
+where
+    S: Service<Request<ReqBody>>,
+{
+    fn poll<ResBody>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Response<Body<ResBody>>, S::Error>>
+    where
+        S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    {
         loop {
-            let mut kind = self.as_mut().project().kind;
-            match kind.as_mut().project() {
-                KindProjection::Ready { response } => {
-                    let response = response
-                        .take()
-                        .expect("a finished future is not polled again");
-                    return Poll::Ready(Ok(response));
-                }
-                KindProjection::Waking {
+            match self.as_mut().project() {
+                BypassProjection::Waking {
                     inner,
                     request,
                     passing,
                 } => {
-                    let service = inner
-                        .as_mut()
-                        .expect("the service is there until it is called");
-                    ready!(service.poll_ready(cx))?;
+                    ready!(inner.poll_ready(cx))?;
                     let request = request
                         .take()
                         .expect("the request is there until it is sent");
-                    let future = service.call(request);
+                    let future = inner.call(request);
                     let passing = Passing {
                         outcome: passing.outcome,
                         invalidation: passing.invalidation.take(),
                     };
-                    kind.set(Kind::Calling { future, passing });
+                    self.set(Self::Calling { future, passing });
                 }
-                KindProjection::Calling { future, passing } => {
+                BypassProjection::Calling { future, passing } => {
                     let mut response = ready!(future.poll(cx))?.map(Body::passed);
                     passing.end(&mut response);
                     return Poll::Ready(Ok(response));
                 }
-                KindProjection::Exchange { future } => return future.as_mut().poll(cx),
             }
         }
     }
@@ -143,9 +175,9 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.kind {
-            Kind::Ready { .. } => "ResponseFuture(ready)",
-            Kind::Waking { .. } | Kind::Calling { .. } => "ResponseFuture(bypass)",
-            Kind::Exchange { .. } => "ResponseFuture(exchange)",
+            Kind::Hit(_) | Kind::Ready(_) => "ResponseFuture(ready)",
+            Kind::Bypass(_) => "ResponseFuture(bypass)",
+            Kind::Exchange(_) => "ResponseFuture(exchange)",
         })
     }
 }

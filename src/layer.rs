@@ -90,6 +90,16 @@ impl BufferLayer {
 
     /// Says which options get into each other's way; each still does what it says.
     fn check(&self) {
+        let (max_body, largest_entry) = (self.policy.max_body, self.cache.local().largest());
+        if max_body as u64 > largest_entry {
+            tracing::warn!(
+                layer = self.policy.name.as_deref(),
+                max_body,
+                largest_entry,
+                "max_body is more than the cache's capacity lets one entry take: larger ones are not \
+                 kept in this process"
+            );
+        }
         let Some(lease_ttl) = self.cache.shared().map(|shared| shared.lease_ttl()) else {
             return;
         };

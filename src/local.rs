@@ -1,30 +1,36 @@
-//! The local tier: entries, the variants of a resource, and the memos beside them.
+//! The local tier: entries, and the variants of a resource.
+//!
+//! What it holds is bounded by its bytes alone. Whether an entry may be used is decided on the entry,
+//! and one that is of no use any more is removed by whoever comes across it.
 
 use std::{
+    convert::Infallible,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
 };
 
 use foldhash::fast::RandomState;
-use moka::{Expiry, ops::compute::Op, sync::Cache};
+use quick_cache::{
+    OptionsBuilder, UnitWeighter, Weighter,
+    sync::{Cache, DefaultLifecycle},
+};
 use tokio::time::Instant;
 
 use crate::{
     entry::{self, Entry, Fields, Worth},
-    flight::Failure,
-    key::{self, Digest, Key},
-    purges::{Moment, Purges},
+    key::{self, Key},
+    purges::Purges,
 };
 
-/// The entries of this process. Reading is synchronous and takes no lock of ours.
-#[derive(Debug)]
+/// The entries of this process. Reading is synchronous, and waits at most for an insertion into one
+/// of the map's shards.
 pub(crate) struct Local {
-    slots: Cache<Key, Slot, RandomState>,
-    memos: Cache<Key, Memo, RandomState>,
-    uses: Cache<Key, Arc<AtomicU32>, RandomState>,
+    slots: Cache<Key, Slot, Bytes, RandomState>,
+    inserting: Mutex<()>,
+    uses: Cache<Key, Arc<AtomicU32>, UnitWeighter, RandomState>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,35 +46,6 @@ pub(crate) struct Variants {
     known: Mutex<Vec<(Key, Instant)>>,
 }
 
-/// A short note beside a key.
-#[derive(Clone, Debug)]
-pub(crate) struct Memo {
-    pub(crate) note: Note,
-    pub(crate) until: Instant,
-    /// When the build began that it was learnt from: a purge forgets it.
-    pub(crate) began: Moment,
-}
-
-/// What a memo says.
-#[derive(Clone, Debug)]
-pub(crate) enum Note {
-    /// The last response declared itself uncacheable: nobody waits for the next one.
-    HitForMiss,
-    /// The last builds failed, so many of them in a row: newcomers share the last failure.
-    Failed(Arc<Failure>, u32),
-}
-
-impl Memo {
-    /// The kibibytes that it takes, rounded up.
-    fn weight(&self) -> u32 {
-        let bytes = match &self.note {
-            Note::Failed(failure, _) => failure.weight(),
-            Note::HitForMiss => 0,
-        };
-        u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX)
-    }
-}
-
 /// What the local tier has for a request.
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -76,54 +53,53 @@ pub(crate) enum Found {
     Nothing,
 }
 
-#[expect(clippy::disallowed_types, reason = "moka's trait has it")]
-type RealInstant = std::time::Instant;
+/// What a slot takes, its key included.
+#[derive(Clone)]
+struct Bytes;
 
-/// moka's own expiry only gives memory back; whether an entry is fresh is decided on the entry.
-struct Backstop;
-
-impl Expiry<Key, Slot> for Backstop {
-    fn expire_after_create(&self, _: &Key, slot: &Slot, _: RealInstant) -> Option<Duration> {
-        match slot {
-            Slot::Entry(entry) => Some(entry.lifetime.end() - entry.lifetime.received),
-            Slot::Variants(_) => None,
-        }
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &Key,
-        slot: &Slot,
-        now: RealInstant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, slot, now)
+impl Weighter<Key, Slot> for Bytes {
+    fn weight(&self, key: &Key, slot: &Slot) -> u64 {
+        let weight = match slot {
+            Slot::Entry(entry) => entry.weight(),
+            Slot::Variants(_) => 1024,
+        };
+        (key.as_bytes().len() + weight) as u64
     }
 }
 
+/// What a shard holds at least, where there is more than one: an entry has to fit into one.
+const SHARD: u64 = 32 * 1024 * 1024;
+
+const MOST_SHARDS: u64 = 8;
+
+/// What entries take on an average, more or less: it sizes what is remembered of evicted ones.
+const USUAL_ENTRY: u64 = 8 * 1024;
+
+fn slots(capacity: u64) -> Cache<Key, Slot, Bytes, RandomState> {
+    let shards = (capacity / SHARD).clamp(1, MOST_SHARDS);
+    let entries = (capacity / USUAL_ENTRY).max(32 * shards);
+    let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let options = OptionsBuilder::new()
+        .weight_capacity(capacity)
+        .estimated_items_capacity(count(entries))
+        .shards(1 << shards.ilog2())
+        .build()
+        .expect("both capacities are given");
+    let hasher = RandomState::default();
+    Cache::with_options(options, Bytes, hasher, DefaultLifecycle::default())
+}
+
 impl Local {
-    /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos of a
-    /// kibibyte each, and counts of uses.
-    pub(crate) fn new(capacity: u64, memos: u64) -> Self {
-        let slots = Cache::builder()
-            .max_capacity(capacity)
-            .weigher(|key: &Key, slot: &Slot| {
-                let weight = match slot {
-                    Slot::Entry(entry) => entry.weight(),
-                    Slot::Variants(_) => 1024,
-                };
-                u32::try_from(key.as_bytes().len() + weight).unwrap_or(u32::MAX)
-            })
-            .expire_after(Backstop)
-            .build_with_hasher(RandomState::default());
-        let uses = Cache::builder()
-            .max_capacity(memos)
-            .build_with_hasher(RandomState::default());
-        let memos = Cache::builder()
-            .max_capacity(memos)
-            .weigher(|_key: &Key, memo: &Memo| memo.weight())
-            .build_with_hasher(RandomState::default());
-        Self { slots, memos, uses }
+    /// A tier of at most `capacity` bytes, keys and fields counted, which counts the uses of at most
+    /// `counted` resources.
+    pub(crate) fn new(capacity: u64, counted: usize) -> Self {
+        let hasher = RandomState::default();
+        let lifecycle = DefaultLifecycle::default();
+        Self {
+            slots: slots(capacity),
+            inserting: Mutex::default(),
+            uses: Cache::with(counted, counted as u64, UnitWeighter, hasher, lifecycle),
+        }
     }
 
     /// Looks up `key` for a request with these fields.
@@ -144,12 +120,26 @@ impl Local {
             slot => slot,
         };
         match slot {
-            Some(Slot::Entry(entry)) if entry.is_valid(purges) && entry.head.fits(request) => {
+            Some(Slot::Entry(entry)) => {
+                let is_valid = entry.is_valid(purges);
+                if !is_valid || entry.is_over(now) {
+                    self.remove(key, &entry);
+                }
+                if !is_valid || !entry.head.fits(request) {
+                    return Found::Nothing;
+                }
                 let worth = entry.worth(now);
                 Found::Entry(entry, worth)
             }
             _ => Found::Nothing,
         }
+    }
+
+    /// Gives back what an entry takes that is of no use any more, unless another has its place.
+    #[cold]
+    fn remove(&self, key: &[u8], dead: &Arc<Entry>) {
+        let is_dead = |slot: &Slot| matches!(slot, Slot::Entry(entry) if Arc::ptr_eq(entry, dead));
+        drop(self.slots.remove_if(key, is_dead));
     }
 
     /// The entry under exactly this key.
@@ -184,44 +174,25 @@ impl Local {
 
     /// Puts an entry in, unless there is one of a later build; a purge that came since its build
     /// began keeps it from being served.
-    pub(crate) fn insert(&self, key: Key, entry: Arc<Entry>, purges: &Purges) {
-        self.slots
-            .entry(key)
-            .and_compute_with(|known| match known.map(moka::Entry::into_value) {
-                Some(Slot::Entry(known))
-                    if known.built.is_after(&entry.built) && known.is_valid(purges) =>
-                {
-                    Op::Nop
-                }
-                _ => Op::Put(Slot::Entry(entry)),
-            });
-    }
-
-    /// The note beside `key`, if no purge of one of `tags` has overtaken it.
-    pub(crate) fn note(&self, key: &Key, tags: &[Digest], purges: &Purges) -> Option<Note> {
-        let memo = self.memos.get(key)?;
-        let valid = Instant::now() < memo.until && !purges.overtake(memo.began, tags);
-        valid.then_some(memo.note)
-    }
-
-    pub(crate) fn set_memo(&self, key: Key, memo: Memo) {
-        self.memos.insert(key, memo);
-    }
-
-    /// How often in a row the build for `key` has failed, as far as that is remembered.
-    pub(crate) fn failures(&self, key: &Key) -> u32 {
-        match self.memos.get(key) {
-            Some(Memo {
-                note: Note::Failed(_, failures),
-                ..
-            }) => failures,
-            _ => 0,
+    pub(crate) fn insert(&self, key: &Key, entry: Arc<Entry>, purges: &Purges) {
+        // Nobody else puts one in between the look and the insertion.
+        let _turn = self
+            .inserting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let is_better = |slot: &Slot| {
+            matches!(slot, Slot::Entry(known)
+            if known.built.is_after(&entry.built) && known.is_valid(purges))
+        };
+        if !self.slots.peek(key).as_ref().is_some_and(is_better) {
+            self.slots.insert(key.clone(), Slot::Entry(entry));
         }
     }
 
     /// Counts a request for `resource` that no entry has answered.
     pub(crate) fn use_once_more(&self, resource: &Key) {
-        let uses = self.uses.get_with_by_ref(resource, Arc::default);
+        let count = || Ok::<_, Infallible>(Arc::default());
+        let Ok(uses) = self.uses.get_or_insert_with(resource, count);
         uses.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -231,13 +202,20 @@ impl Local {
         uses.map_or(0, |uses| uses.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn clear_memo(&self, key: &Key) {
-        self.memos.invalidate(key);
+    /// What one entry may take at most.
+    pub(crate) fn largest(&self) -> u64 {
+        self.slots.shard_capacity()
     }
 
-    /// Entries, and the bytes they take, as last counted.
+    /// Entries, and the bytes they take.
     pub(crate) fn size(&self) -> (u64, u64) {
-        (self.slots.entry_count(), self.slots.weighted_size())
+        (self.slots.len() as u64, self.slots.weight())
+    }
+}
+
+impl fmt::Debug for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
     }
 }
 
@@ -261,67 +239,4 @@ pub(crate) fn append_variant(key: &mut Vec<u8>, fields: &Fields, request: &http:
 }
 
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-    use http::{HeaderMap, StatusCode};
-
-    use super::*;
-    use crate::{
-        entry::{Built, Head, Lifetime, Origin},
-        purges::{Purge, Reach},
-    };
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn built(at: Instant, began: Moment, body: &'static str) -> Arc<Entry> {
-        let head = Head {
-            status: StatusCode::OK,
-            headers: HeaderMap::new(),
-            variant: None,
-            age: 0,
-        };
-        let origin = Origin {
-            lifetime: Lifetime::starting(Instant::now(), MINUTE, MINUTE, MINUTE),
-            tags: Box::default(),
-            began,
-            built: Built::here(at),
-            build_time: Duration::ZERO,
-        };
-        Arc::new(Entry::new(head, Bytes::from(body), None, origin))
-    }
-
-    fn body(local: &Local, purges: &Purges) -> Option<Bytes> {
-        let entry = local.entry(&Key::new(b"key"), purges)?;
-        Some(entry.body.clone())
-    }
-
-    #[tokio::test]
-    async fn an_older_build_that_ends_later_does_not_replace_a_younger_one() {
-        let (local, purges) = (Local::new(100_000, 10), Purges::new(10));
-        let (now, key) = (Instant::now(), Key::new(b"key"));
-        let insert = |at, body| local.insert(key.clone(), built(at, purges.now(), body), &purges);
-
-        insert(now + MINUTE, "younger");
-        insert(now, "older");
-        assert_eq!(body(&local, &purges).unwrap(), "younger");
-
-        insert(now + MINUTE, "as young");
-        assert_eq!(body(&local, &purges).unwrap(), "as young");
-    }
-
-    #[tokio::test]
-    async fn what_has_been_purged_gives_way_to_any_build() {
-        let (local, purges) = (Local::new(100_000, 10), Purges::new(10));
-        let (now, key) = (Instant::now(), Key::new(b"key"));
-        local.insert(
-            key.clone(),
-            built(now + MINUTE, purges.now(), "younger"),
-            &purges,
-        );
-
-        purges.purge(Purge::hard(Reach::All));
-        local.insert(key, built(now, purges.now(), "older"), &purges);
-
-        assert_eq!(body(&local, &purges).unwrap(), "older");
-    }
-}
+mod tests;

@@ -7,13 +7,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{Request, Response, request::Parts};
+use http::{HeaderMap, Request, Response, request::Parts};
 use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked, Fields},
+    asked::{self, Asked},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
@@ -28,6 +28,7 @@ use crate::{
     local::Found,
     policy::{Mode, Policy},
     status::{End, Forward, Outcome},
+    survey::{Special, Survey},
 };
 
 /// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
@@ -75,15 +76,22 @@ where
         let (mut parts, body) = request.into_parts();
         let mut key = Scratch::borrow();
         // By reference: a request is large, and is moved only if it goes further than a hit.
-        match self.look(&mut parts, &body, &mut key.0) {
-            Ok((Local::Answer(response), _)) => ResponseFuture::ready(response),
-            Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
-            Err(outcome) => self.bypass(parts, body, outcome),
+        let facts = match self.classify(&mut parts, &body, &mut key.0) {
+            Ok(facts) => facts,
+            Err(outcome) => return self.bypass(parts, body, outcome),
+        };
+        match self.look(&parts.headers, &facts, &mut key.0) {
+            Local::Answer(entry) => match facts.wanted(&parts) {
+                wanted if wanted.is_whole() => ResponseFuture::hit(entry, facts.now),
+                wanted => ResponseFuture::ready(answer::hit(&entry, wanted, facts.now)),
+            },
+            local => self.go_on((parts, body), &key.0, &facts, local),
         }
     }
 }
 
 impl<S> BufferService<S> {
+    #[inline(never)]
     fn bypass<ReqBody, ResBody>(
         &self,
         parts: Parts,
@@ -102,58 +110,101 @@ impl<S> BufferService<S> {
         ResponseFuture::bypass(self.inner.clone(), request, passing)
     }
 
-    /// Writes the request's key, and decides whether its credentials let it be cached.
-    fn identify(
-        &self,
-        parts: &Parts,
-        fields: Fields,
-        key: &mut Vec<u8>,
-    ) -> Result<storable::Authorization, Outcome> {
-        let keyed = self.policy.key.write(parts, key)?;
-        asked::admitted(fields.within(&parts.headers), keyed, &self.policy)
-    }
-
-    /// Classifies the request, writes its key, and looks it up in the local tier.
-    fn look<ReqBody: http_body::Body, B>(
+    /// Decides whether the request takes part, and writes its key.
+    #[inline]
+    fn classify<ReqBody: http_body::Body>(
         &self,
         parts: &mut Parts,
         body: &ReqBody,
         key: &mut Vec<u8>,
-    ) -> Result<(Local<B>, Facts), Outcome> {
-        let fields = Fields::of(&parts.headers);
-        asked::eligible(parts, body, fields, &self.policy)?;
-        for offer in &self.policy.offers {
-            offer.reduce(&mut parts.headers);
-        }
-        let demand = self.policy.demand(fields.within(&parts.headers));
-        if demand.is_some_and(|demand| demand.has(RequestFlag::NoStore)) {
+    ) -> Result<Facts, Outcome> {
+        let survey = Survey::of(&parts.headers);
+        asked::eligible(parts, body, survey.special, &self.policy)?;
+        let survey = if self.policy.offers.is_empty() {
+            survey
+        } else {
+            self.reduce(&mut parts.headers);
+            Survey::of(&parts.headers)
+        };
+        let special = survey.special;
+        let demand = special
+            .among(&parts.headers)
+            .and_then(|headers| self.policy.demand(headers))
+            .map(Box::new);
+        if demand
+            .as_deref()
+            .is_some_and(|demand| demand.has(RequestFlag::NoStore))
+        {
             return Err(Outcome::bypass("request-no-store"));
         }
-        let facts = Facts {
-            authorization: self.identify(parts, fields, key)?,
+        let keyed = self.policy.key.write(parts, &survey, key)?;
+        Ok(Facts {
+            special,
+            authorization: asked::admitted(special.among(&parts.headers), keyed, &self.policy)?,
             demand,
             intent: self.policy.intent(parts),
             primary: key.len(),
-        };
-        let now = Instant::now();
-        let found = match self.policy.mode {
-            Mode::Cache => self.cache.find(key, &parts.headers, now),
-            Mode::Coalesce | Mode::Bypass => Found::Nothing,
-        };
-        let wanted = Wanted {
-            method: &parts.method,
-            headers: fields.within(&parts.headers),
-        };
-        Ok((self.use_found((found, now), wanted, facts), facts))
+            now: Instant::now(),
+        })
     }
 
-    /// What is no hit: refreshes, passes on, or starts the exchange.
+    /// Leaves of what a client accepts only what makes a difference here.
+    fn reduce(&self, headers: &mut HeaderMap) {
+        for offer in &self.policy.offers {
+            offer.reduce(headers);
+        }
+    }
+
+    /// Looks the request up in the local tier.
+    #[inline]
+    fn look(&self, request: &HeaderMap, facts: &Facts, key: &mut Vec<u8>) -> Local {
+        let found = match self.policy.mode {
+            Mode::Cache => self.cache.find(key, request, facts.now),
+            Mode::Coalesce | Mode::Bypass => Found::Nothing,
+        };
+        match found {
+            Found::Entry(entry, worth) => self.weigh(entry, worth, facts),
+            Found::Nothing => Local::Nothing(None),
+        }
+    }
+
+    fn weigh(&self, entry: Arc<Entry>, worth: Worth, facts: &Facts) -> Local {
+        let suits = |demand: &RequestDirectives| entry.suits(demand, facts.now);
+        let serves = facts.intent == Intent::Answer && self.cache.trusts_local();
+        match worth {
+            _ if !(serves && facts.demand.as_deref().is_none_or(suits)) => {
+                Local::Nothing(Some(entry))
+            }
+            Worth::Fresh if self.policy.is_early(&entry, facts.now) => {
+                self.cache.count().hit();
+                Local::Stale(entry)
+            }
+            Worth::Fresh => {
+                self.cache.count().hit();
+                Local::Answer(entry)
+            }
+            Worth::StaleWhileRevalidate => {
+                self.cache.count().stale();
+                Local::Stale(entry)
+            }
+            // It asked for no better.
+            Worth::StaleIfError if facts.demand.is_some() => {
+                self.cache.count().stale();
+                Local::Answer(entry)
+            }
+            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+        }
+    }
+
+    /// What is no hit: refreshes, passes on, or starts the exchange. (Not inlined: an exchange is
+    /// large, and would make the stack frame of every hit as large.)
+    #[inline(never)]
     fn go_on<ReqBody, ResBody>(
         &self,
         (parts, body): (Parts, ReqBody),
         key: &[u8],
-        facts: Facts,
-        local: Local<ResBody>,
+        facts: &Facts,
+        local: Local,
     ) -> ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
@@ -165,21 +216,22 @@ impl<S> BufferService<S> {
         ResBody::Error: Into<BoxError>,
     {
         let stale = match local {
-            Local::Answer(response) => return ResponseFuture::ready(response),
-            Local::Stale(_, entry) if self.is_building(&parts, key, facts.primary) => Some(entry),
-            Local::Stale(response, entry) => {
-                let facts = Facts {
+            Local::Stale(entry) if !self.is_building(&parts, key, facts.primary) => {
+                let response = answer::hit(&entry, facts.wanted(&parts), facts.now);
+                let facts = &Facts {
                     intent: Intent::Renew,
-                    ..facts
+                    ..facts.clone()
                 };
                 let exchange = self.exchange((parts, body), key, facts, Some(entry));
                 exchange.refresh();
                 return ResponseFuture::ready(response);
             }
+            Local::Answer(entry) | Local::Stale(entry) => Some(entry),
             Local::Nothing(stale) => stale,
         };
         if facts
             .demand
+            .as_deref()
             .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
         {
             return ResponseFuture::ready(answer::only_if_cached());
@@ -214,7 +266,7 @@ impl<S> BufferService<S> {
         &self,
         (parts, body): (Parts, ReqBody),
         key: &[u8],
-        facts: Facts,
+        facts: &Facts,
         stale: Option<Arc<Entry>>,
     ) -> Exchange<S, ReqBody>
     where
@@ -224,8 +276,8 @@ impl<S> BufferService<S> {
             method: parts.method.clone(),
             headers: parts.headers.clone(),
             authorization: facts.authorization,
-            arrived: Instant::now(),
-            demand: facts.demand,
+            arrived: facts.now,
+            demand: facts.demand.as_deref().copied(),
         };
         let resource = Key::new(key.get(..facts.primary).unwrap_or_default());
         Exchange {
@@ -241,58 +293,35 @@ impl<S> BufferService<S> {
             stale,
         }
     }
+}
 
-    fn use_found<B>(
-        &self,
-        (found, now): (Found, Instant),
-        wanted: Wanted<'_>,
-        facts: Facts,
-    ) -> Local<B> {
-        let Found::Entry(entry, worth) = found else {
-            return Local::Nothing(None);
-        };
-        let demand = facts.demand;
-        let suits = facts.intent == Intent::Answer
-            && self.cache.trusts_local()
-            && demand.is_none_or(|demand| entry.suits(&demand, now));
-        match worth {
-            Worth::Fresh if suits && self.policy.is_early(&entry, now) => {
-                self.cache.count().hit();
-                Local::Stale(answer::hit(&entry, wanted, now), entry)
-            }
-            Worth::Fresh if suits => {
-                self.cache.count().hit();
-                Local::Answer(answer::hit(&entry, wanted, now))
-            }
-            Worth::StaleWhileRevalidate if suits => {
-                self.cache.count().stale();
-                Local::Stale(answer::hit(&entry, wanted, now), entry)
-            }
-            // It asked for no better.
-            Worth::StaleIfError if suits && demand.is_some() => {
-                self.cache.count().stale();
-                Local::Answer(answer::hit(&entry, wanted, now))
-            }
-            _ => Local::Nothing(Some(entry)),
+/// What else of a request decides about an entry.
+#[derive(Clone)]
+struct Facts {
+    special: Special,
+    authorization: storable::Authorization,
+    /// Boxed, since few have any, and all move it.
+    demand: Option<Box<RequestDirectives>>,
+    intent: Intent,
+    /// How much of the key names the resource; the rest names its variant.
+    primary: usize,
+    now: Instant,
+}
+
+impl Facts {
+    fn wanted<'a>(&self, parts: &'a Parts) -> Wanted<'a> {
+        Wanted {
+            method: &parts.method,
+            special: self.special.among(&parts.headers),
         }
     }
 }
 
-/// What else of a request decides about an entry.
-#[derive(Clone, Copy)]
-struct Facts {
-    authorization: storable::Authorization,
-    demand: Option<RequestDirectives>,
-    intent: Intent,
-    /// How much of the key names the resource; the rest names its variant.
-    primary: usize,
-}
-
 /// What the local tier's find is worth.
-enum Local<B> {
-    Answer(Response<Body<B>>),
+enum Local {
+    Answer(Arc<Entry>),
     /// An answer for now; the entry wants a refresh, stale or not.
-    Stale(Response<Body<B>>, Arc<Entry>),
+    Stale(Arc<Entry>),
     /// No answer, at most something to fall back on.
     Nothing(Option<Arc<Entry>>),
 }

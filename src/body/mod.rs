@@ -7,7 +7,7 @@ use std::{
     fmt,
     panic::resume_unwind,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -16,7 +16,7 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
-use crate::flight::Presence;
+use crate::{entry::Entry, flight::Presence};
 
 pub use self::error::BodyError;
 pub(crate) use self::{
@@ -50,11 +50,20 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Full { data: Bytes, trailers: Option<Box<HeaderMap>> },
-        Shared { reader: Reader, hint: SizeHint, presence: Presence },
-        Leading { reader: Reader, hint: SizeHint, rest: oneshot::Receiver<Rest<B>>, presence: Presence },
+        Shared { following: Box<Following> },
+        Leading { following: Box<Following>, rest: Box<oneshot::Receiver<Rest<B>>> },
         Passed { #[pin] body: B },
         Rest { body: Pin<Box<B>> },
     }
+}
+
+/// A body that follows a build. It is boxed, so that a complete body, which is all that a hit needs,
+/// is small.
+struct Following {
+    reader: Reader,
+    hint: SizeHint,
+    /// Held until the body has been read or dropped.
+    _presence: Presence,
 }
 
 /// What the build leaves to the request that started it, once the shared part of a body has ended.
@@ -71,18 +80,23 @@ impl<B> Body<B> {
         Kind::Full { data, trailers }.into()
     }
 
+    /// All of what an entry has.
+    #[inline]
+    pub(crate) fn of(entry: &Entry) -> Self {
+        let data = entry.body.clone();
+        let trailers = entry.trailers.as_ref();
+        let trailers = trailers.map(|trailers| Box::new(trailers.clone()));
+        Kind::Full { data, trailers }.into()
+    }
+
     pub(crate) fn empty() -> Self {
         Self::full(Bytes::new(), None)
     }
 
     /// A body that follows a build, as one of its waiters.
     pub(crate) fn shared(reader: Reader, hint: SizeHint, presence: Presence) -> Self {
-        Kind::Shared {
-            reader,
-            hint,
-            presence,
-        }
-        .into()
+        let following = Following::boxed(reader, hint, presence);
+        Kind::Shared { following }.into()
     }
 
     /// The body of the request that started the build: it also gets what nobody shares.
@@ -92,13 +106,9 @@ impl<B> Body<B> {
         rest: oneshot::Receiver<Rest<B>>,
         presence: Presence,
     ) -> Self {
-        Kind::Leading {
-            reader,
-            hint,
-            rest,
-            presence,
-        }
-        .into()
+        let following = Following::boxed(reader, hint, presence);
+        let rest = Box::new(rest);
+        Kind::Leading { following, rest }.into()
     }
 
     pub(crate) fn passed(body: B) -> Self {
@@ -145,23 +155,14 @@ where
             KindProjection::Full { data, trailers } => return Poll::Ready(next_of(data, trailers)),
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
-            KindProjection::Shared { reader, hint, .. } => {
-                return Poll::Ready(match ready!(reader.poll(cx.waker())) {
-                    Step::Data(data) => Some(Ok(counted(data, hint))),
-                    Step::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
-                    Step::End => None,
-                    Step::Cut | Step::Overflow => Some(Err(BodyError::cut())),
-                });
+            KindProjection::Shared { following } => {
+                let next = ready!(following.poll(cx.waker()));
+                return Poll::Ready(next.unwrap_or_else(|Cut| Some(Err(BodyError::cut()))));
             }
-            KindProjection::Leading {
-                reader, hint, rest, ..
-            } => match ready!(reader.poll(cx.waker())) {
-                Step::Data(data) => return Poll::Ready(Some(Ok(counted(data, hint)))),
-                Step::Trailers(trailers) => {
-                    return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
-                }
-                Step::End => return Poll::Ready(None),
-                Step::Cut | Step::Overflow => ready!(Pin::new(rest).poll(cx)),
+            KindProjection::Leading { following, rest } => match ready!(following.poll(cx.waker()))
+            {
+                Ok(next) => return Poll::Ready(next),
+                Err(Cut) => ready!(Pin::new(rest.as_mut()).poll(cx)),
             },
         };
         match rest {
@@ -191,7 +192,7 @@ where
                 trailers: Some(_), ..
             } => SizeHint::new(),
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
-            Kind::Shared { hint, .. } | Kind::Leading { hint, .. } => *hint,
+            Kind::Shared { following } | Kind::Leading { following, .. } => following.hint,
             Kind::Passed { body } => body.size_hint(),
             Kind::Rest { body } => body.size_hint(),
         }
@@ -210,10 +211,31 @@ impl<B> Body<B> {
     }
 }
 
-fn next_of(
-    data: &mut Bytes,
-    trailers: &mut Option<Box<HeaderMap>>,
-) -> Option<Result<Frame<Bytes>, BodyError>> {
+/// The shared part of a body has ended before the body has.
+struct Cut;
+
+type Next = Option<Result<Frame<Bytes>, BodyError>>;
+
+impl Following {
+    fn boxed(reader: Reader, hint: SizeHint, presence: Presence) -> Box<Self> {
+        Box::new(Self {
+            reader,
+            hint,
+            _presence: presence,
+        })
+    }
+
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<Next, Cut>> {
+        Poll::Ready(match ready!(self.reader.poll(waker)) {
+            Step::Data(data) => Ok(Some(Ok(counted(data, &mut self.hint)))),
+            Step::Trailers(trailers) => Ok(Some(Ok(Frame::trailers(trailers)))),
+            Step::End => Ok(None),
+            Step::Cut | Step::Overflow => Err(Cut),
+        })
+    }
+}
+
+fn next_of(data: &mut Bytes, trailers: &mut Option<Box<HeaderMap>>) -> Next {
     if !data.is_empty() {
         return Some(Ok(Frame::data(std::mem::take(data))));
     }
@@ -222,10 +244,7 @@ fn next_of(
         .map(|trailers| Ok(Frame::trailers(*trailers)))
 }
 
-fn poll_passed<B>(
-    body: Pin<&mut B>,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>
+fn poll_passed<B>(body: Pin<&mut B>, cx: &mut Context<'_>) -> Poll<Next>
 where
     B: http_body::Body,
     B::Error: Into<BoxError>,

@@ -9,6 +9,7 @@ use crate::{
     body::Memory,
     flight::Flights,
     local::Local,
+    memos::Memos,
     purges::Purges,
     shared::{Coherence, Shared, Tier},
 };
@@ -17,7 +18,7 @@ use crate::{
 const REMEMBERED_PURGES: usize = 100_000;
 
 /// So many memos (hit-for-miss, failures) are kept.
-const MEMOS: u64 = 10_000;
+const MEMOS: usize = 10_000;
 
 /// Configures a [`Cache`].
 #[derive(Debug)]
@@ -63,7 +64,9 @@ impl Default for CacheBuilder {
 }
 
 impl CacheBuilder {
-    /// The bytes that local entries may take, keys and fields counted. Default: 64 MiB.
+    /// The bytes that local entries may take, keys and fields counted. Default: 64 MiB. One entry
+    /// may take up to an eighth of it, and up to 32 MiB where that is more; a larger one is not kept in
+    /// this tier.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
@@ -205,6 +208,7 @@ impl CacheBuilder {
         });
         Cache(Arc::new(Inner {
             local: Local::new(self.capacity, MEMOS),
+            memos: Memos::new(MEMOS),
             flights: Flights::default(),
             purges,
             memory: Memory::new(self.building),

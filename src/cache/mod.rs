@@ -27,7 +27,8 @@ use crate::{
     entry::Entry,
     flight::Flights,
     key::{Digest, Key},
-    local::{Found, Local, Note},
+    local::{Found, Local},
+    memos::{Memos, Note},
     purges::{Moment, Purges},
     shared::{Place, Shared},
 };
@@ -58,6 +59,7 @@ pub struct Cache(Arc<Inner>);
 
 struct Inner {
     local: Local,
+    memos: Memos,
     flights: Flights,
     purges: Arc<Purges>,
     memory: Memory,
@@ -112,12 +114,16 @@ impl Cache {
 
     /// What has been noted beside `key`, unless a purge of one of `tags` has overtaken it.
     pub(crate) fn note(&self, key: &Key, tags: &[Digest]) -> Option<Note> {
-        self.0.local.note(key, tags, &self.0.purges)
+        self.0.memos.note(key, tags, &self.0.purges)
     }
 
     /// Puts an entry into the local tier.
-    pub(crate) fn keep(&self, key: Key, entry: Arc<Entry>) {
+    pub(crate) fn keep(&self, key: &Key, entry: Arc<Entry>) {
         self.0.local.insert(key, entry, &self.0.purges);
+    }
+
+    pub(crate) fn memos(&self) -> &Memos {
+        &self.0.memos
     }
 
     pub(crate) fn local(&self) -> &Local {

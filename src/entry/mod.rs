@@ -2,8 +2,10 @@
 
 mod built;
 pub(crate) mod codec;
+mod present;
 
 use std::{
+    ops::Range,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -15,8 +17,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use tokio::time::Instant;
 
+use self::present::Present;
 use crate::{
-    answer,
     http::{
         cache_control::RequestDirectives,
         freshness::{Freshness, Revalidation, State},
@@ -203,9 +205,8 @@ impl Worth {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    /// The fields of an answer, with room for `Age` and `Cache-Status`: a hit copies them as they
-    /// are, and sorts nothing in.
-    pub(crate) template: HeaderMap,
+    /// The head of a hit.
+    pub(crate) present: Present,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) lifetime: Lifetime,
@@ -243,7 +244,7 @@ impl Entry {
     ) -> Self {
         Self {
             stored_age: head.age,
-            template: answer::template(&head.headers),
+            present: Present::default(),
             head,
             body,
             trailers,
@@ -312,6 +313,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is of no use any more, not even to be validated.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.lifetime.end() <= now
+    }
+
     /// The age of the response (RFC 9111 section 4.2.3), in seconds.
     pub(crate) fn age(&self, now: Instant) -> u64 {
         let resident = now.saturating_duration_since(self.lifetime.received);
@@ -329,6 +335,24 @@ impl Entry {
         }
     }
 
+    /// For how long after `now` its age and its remaining freshness are the same whole seconds.
+    pub(crate) fn unchanged(&self, now: Instant) -> Range<Instant> {
+        let second = Duration::from_secs(1);
+        let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
+        let Lifetime {
+            received,
+            fresh_until,
+            ..
+        } = self.current();
+        let older = received + whole(now.saturating_duration_since(received)) + second;
+        let staler = if now <= fresh_until {
+            fresh_until - whole(fresh_until - now) + Duration::from_nanos(1)
+        } else {
+            fresh_until + whole(now - fresh_until) + second
+        };
+        now..older.min(staler)
+    }
+
     /// Whether nothing it carries has been purged since its build began. A soft purge makes it stale.
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
@@ -340,6 +364,7 @@ impl Entry {
             Since::Purged => return false,
             Since::Softened(at) => {
                 self.softened.get_or_init(|| at);
+                self.present.forget();
             }
             Since::Nothing => {}
         }

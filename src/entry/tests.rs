@@ -1,7 +1,13 @@
+use http::{Method, header};
+use proptest::prelude::*;
 use tokio::time::advance;
 
 use super::*;
-use crate::purges::{Purge, Reach};
+use crate::{
+    answer::{self, Wanted},
+    purges::{Purge, Reach},
+    status::Outcome,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -97,10 +103,7 @@ async fn fields_and_body_weigh() {
     let mut headers = HeaderMap::new();
     let empty = entry(lifetime, headers.clone(), "").weight();
 
-    headers.insert(
-        http::header::ETAG,
-        http::HeaderValue::from_static("0123456789"),
-    );
+    headers.insert(header::ETAG, http::HeaderValue::from_static("0123456789"));
     let with_field = entry(lifetime, headers.clone(), "").weight();
     let with_body = entry(lifetime, headers, "0123456789").weight();
 
@@ -110,9 +113,9 @@ async fn fields_and_body_weigh() {
 
 #[test]
 fn a_response_fits_requests_with_the_same_values_only() {
-    let fields: Fields = Arc::from([http::header::ACCEPT]);
+    let fields: Fields = Arc::from([header::ACCEPT]);
     let asks = |value: &'static str| {
-        HeaderMap::from_iter([(http::header::ACCEPT, http::HeaderValue::from_static(value))])
+        HeaderMap::from_iter([(header::ACCEPT, http::HeaderValue::from_static(value))])
     };
     let variant = Some(Variant::of(fields, &asks("a, b")));
     let head = Head {
@@ -125,4 +128,32 @@ fn a_response_fits_requests_with_the_same_values_only() {
     assert!(head.fits(&asks("a,b")));
     assert!(!head.fits(&asks("b,a")));
     assert!(!head.fits(&HeaderMap::new()));
+}
+
+proptest! {
+    /// A hit's head is made once a second, and is the one that holds at its moment.
+    #[test]
+    fn hits_say_at_any_time_what_is_true_then(
+        fresh in 0_u64..5_000,
+        times in prop::collection::vec(prop_oneof![0_u64..10_000, (0_u64..10).prop_map(|second| second * 1000)], 1..30),
+    ) {
+        let received = Instant::now();
+        let at = |millis| received + Duration::from_millis(millis);
+        let lifetime = Lifetime::starting(received, Duration::from_millis(fresh), MINUTE, MINUTE);
+        let stored = HeaderMap::from_iter([(header::ETAG, "\"x\"".parse().unwrap())]);
+        let entry = entry(lifetime, stored, "");
+        let wanted = Wanted { method: &Method::GET, special: None };
+
+        for now in times.into_iter().flat_map(|time| [at(time), at(time) + Duration::from_nanos(1)]) {
+            let hit = answer::hit::<String>(&entry, wanted, now);
+            let anew = answer::from_entry::<String>(&entry, wanted, now, Outcome::hit(entry.ttl(now)));
+
+            let whole = answer::whole::<String>(&entry, now);
+
+            prop_assert_eq!(hit.headers(), anew.headers());
+            prop_assert_eq!(whole.headers(), anew.headers());
+            prop_assert_eq!(whole.status(), anew.status());
+            prop_assert!(entry.unchanged(now).contains(&now));
+        }
+    }
 }

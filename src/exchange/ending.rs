@@ -19,7 +19,7 @@ use crate::{
     http::vary::Vary,
     judge::{Fate, Judged, Sharing},
     key::{Digest, Key},
-    local::{Memo, Note},
+    memos::{Memo, Note},
     purges::Since,
     shared::{Filled, Held, Release},
 };
@@ -121,7 +121,7 @@ where
         };
         let Some(keeper) = self.keeper.take() else {
             if !overtaken {
-                self.keep(key, entry);
+                self.keep(&key, entry);
             }
             return self.pilot.flight().tell(News::Landed(verdict));
         };
@@ -133,16 +133,16 @@ where
                 // Whatever was purged before has fenced the fill, or is purged here once more when
                 // the tier has heard of it.
                 entry.confirm(asked);
-                self.keep(key, entry);
+                self.keep(&key, entry);
             }
-            Filled::Refused => self.keep(key, entry),
+            Filled::Refused => self.keep(&key, entry),
             Filled::FencedOff => {}
         }
     }
 
-    fn keep(&self, key: Key, entry: Arc<Entry>) {
+    fn keep(&self, key: &Key, entry: Arc<Entry>) {
         self.cache.keep(key, entry);
-        self.cache.local().clear_memo(&self.key);
+        self.cache.memos().clear(&self.key);
     }
 
     /// Gives the response to those in the flight, and nobody later.
@@ -168,7 +168,7 @@ where
         // Not sealed: who comes before it is remembered shares it here.
         self.land(Verdict::Failed(Arc::clone(&failure)));
         let key = self.asked.key_in_class(&self.key);
-        let failures = self.cache.local().failures(&key).saturating_add(1);
+        let failures = self.cache.memos().failures(&key).saturating_add(1);
         let period = match *failure {
             Failure::Stale(_) => back_off(self.cache.failure_memo(), failures),
             Failure::Response(_) | Failure::Status(_) => self.cache.failure_memo(),
@@ -214,7 +214,7 @@ where
             until: Instant::now() + period,
             began: self.pilot.flight().began,
         };
-        self.cache.local().set_memo(key, memo);
+        self.cache.memos().set(key, memo);
     }
 
     /// Gives the lease back, if there is one. What the build has learnt holds for the key unless the

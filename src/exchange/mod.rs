@@ -37,7 +37,7 @@ use crate::{
     entry::{self, Entry, Fields},
     flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
     key::{Class, Digest, Key},
-    local::Note,
+    memos::Note,
     policy::Policy,
     shared::Slot,
     status::{End, Forward, Outcome},

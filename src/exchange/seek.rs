@@ -12,7 +12,7 @@ use crate::{
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
     key::{Digest, Key},
-    local::{Memo, Note},
+    memos::{Memo, Note},
     policy::{Mode, Policy},
     purges::Moment,
     shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
@@ -163,7 +163,7 @@ impl Seek<'_> {
             }
             Some(Claimed::Fresh(entry)) => {
                 self.note(Some(Arc::clone(&entry)));
-                self.cache.local().clear_memo(self.key);
+                self.cache.memos().clear(self.key);
                 if self.wants(&entry, awaited) {
                     Sought::Found(News::Found(entry))
                 } else if self.asked.method == Method::HEAD {
@@ -253,7 +253,7 @@ impl Seek<'_> {
             began,
         };
         let key = self.asked.key_in_class(self.key);
-        self.cache.local().set_memo(key, memo);
+        self.cache.memos().set(key, memo);
         self.flight.tell(News::Landed(Verdict::Uncacheable));
         Freedom::All
     }
@@ -262,7 +262,7 @@ impl Seek<'_> {
     /// Without it, what is there already is as good as the events are.
     fn note(&self, entry: Option<Arc<Entry>>) -> Option<Arc<Entry>> {
         if let Some(entry) = &entry {
-            self.cache.keep(self.key.clone(), Arc::clone(entry));
+            self.cache.keep(self.key, Arc::clone(entry));
         }
         entry.or_else(|| self.trusted())
     }

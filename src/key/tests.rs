@@ -1,7 +1,8 @@
-use http::{HeaderValue, Request};
+use http::{HeaderName, HeaderValue, Request, request::Parts};
 use proptest::prelude::*;
 
 use super::*;
+use crate::survey::Survey;
 
 fn parts(request: &Request<()>) -> Parts {
     request.clone().into_parts().0
@@ -9,7 +10,10 @@ fn parts(request: &Request<()>) -> Parts {
 
 fn write(rules: &KeyRules, request: &Request<()>) -> Result<Vec<u8>, Unkeyable> {
     let mut bytes = Vec::new();
-    rules.write(&parts(request), &mut bytes).map(|_keyed| bytes)
+    let survey = Survey::of(request.headers());
+    rules
+        .write(&parts(request), &survey, &mut bytes)
+        .map(|_keyed| bytes)
 }
 
 fn request(uri: &str, headers: &[(&str, &[u8])]) -> Request<()> {
@@ -53,7 +57,8 @@ fn the_scratch_is_cleared_first() {
     let mut bytes = b"something else".to_vec();
     let rules = KeyRules::default();
 
-    let keyed = rules.write(&parts(&request("http://a.example/", &[])), &mut bytes);
+    let request = request("http://a.example/", &[]);
+    let keyed = rules.write(&parts(&request), &Survey::of(request.headers()), &mut bytes);
 
     assert_eq!(keyed, Ok(Keyed::Yes));
 

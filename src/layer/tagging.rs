@@ -9,6 +9,7 @@ use crate::{
     cache::Target,
     key::{Key, Keyed},
     policy::TagFields,
+    survey::Survey,
     tags,
 };
 
@@ -63,7 +64,11 @@ impl BufferLayer {
     /// Behind a router that cuts prefixes off, `request` is to be as the layer sees it.
     pub fn target_of(&self, request: &request::Parts) -> Option<Target> {
         let mut key = Vec::new();
-        let _keyed: Keyed = self.policy.key.write(request, &mut key).ok()?;
+        let _keyed: Keyed = self
+            .policy
+            .key
+            .write(request, &Survey::of(&request.headers), &mut key)
+            .ok()?;
         Some(Target::key(&Key::new(&key)))
     }
 }

@@ -9,7 +9,7 @@ use crate::support::{
     redis::RedisServer,
     worker::{
         AMPLE, Handler, Incoming, Outgoing, Worker, cache, failing, get, layer, settled, text,
-        until,
+        until, waiting,
     },
 };
 
@@ -248,6 +248,7 @@ async fn a_soft_purge_fences_the_build_that_is_under_way() {
         let worker = held.worker(&layer(&caches[0]), text);
         let early = worker.herd("/a", 5);
         held.has_begun(1).await;
+        waiting(&caches, 5).await;
 
         caches[0].soft_purge(&uri("/a")).await.unwrap();
         held.let_go();
