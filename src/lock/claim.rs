@@ -167,6 +167,15 @@ impl Ttl {
             Self::Persistent => None,
         }
     }
+
+    /// No longer than `most`, but a millisecond at least.
+    pub(super) fn shortened(self, most: Duration) -> Self {
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX).max(1);
+        match self {
+            Self::Millis(millis) => Self::Millis(millis.min(most)),
+            Self::Persistent => Self::Millis(most),
+        }
+    }
 }
 
 /// What happens if the claim's token holds the exclusive lock already.

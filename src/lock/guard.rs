@@ -229,6 +229,7 @@ impl Guard {
     ///
     /// A dropped future releases in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
+        self.release_on_drop();
         self.stop_renewal();
         let released = self.held.shared.backend.release(&self.held.holding).await;
         self.finish();
@@ -356,6 +357,7 @@ async fn release(held: Arc<Held>) {
         }
         sleep(pause).await;
     }
+    tracing::warn!(key = %held.key, "a dropped lock was not released; its time to live ends it");
 }
 
 impl fmt::Debug for Guard {

@@ -185,6 +185,8 @@ pub(crate) enum Fault {
     Refuse(&'static str),
     /// It is done at once and never answered.
     Hang,
+    /// It is not sent, and never answered.
+    Stall,
     /// It is done, and the answer comes so much later.
     Late(Duration),
 }
@@ -270,6 +272,7 @@ impl Spy {
                 drop(operation().await);
                 std::future::pending().await
             }
+            Some(Fault::Stall) => std::future::pending().await,
             Some(Fault::Late(delay)) => {
                 let answer = operation().await;
                 tokio::time::sleep(delay).await;
@@ -347,6 +350,15 @@ pub(crate) async fn eventually(done: impl AsyncFn() -> bool) {
         }
     });
     patience.await.expect("it never came true");
+}
+
+/// Polls `future` once; it must not be ready.
+pub(crate) async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) {
+    std::future::poll_fn(|context| {
+        assert!(future.as_mut().poll(context).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
 }
 
 /// A task of the test's own.
