@@ -34,7 +34,7 @@ impl Proof {
     /// Any acquisition with this token.
     pub(crate) fn of_token(token: &Token) -> Self {
         let prefix = Bytes::from(prefix(token));
-        let bare = Bytes::copy_from_slice(token.as_bytes());
+        let bare = token.bytes();
         Self {
             // What has the delimited form is never a bare token, but the value of another one.
             exact: match delimited(&bare) {

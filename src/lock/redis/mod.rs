@@ -13,7 +13,7 @@
 
 mod calls;
 mod replies;
-pub(crate) mod scripts;
+mod scripts;
 mod watch;
 
 use std::time::Duration;
@@ -99,9 +99,12 @@ impl RedisLock {
     }
 
     fn check_slots(&self, keys: &[Key]) -> Result<(), Error> {
+        if self.topology == Topology::Standalone {
+            return Ok(());
+        }
         let mut slots = keys.iter().map(Key::slot);
         let first = slots.next();
-        if self.topology == Topology::Cluster && slots.any(|slot| Some(slot) != first) {
+        if slots.any(|slot| Some(slot) != first) {
             return Err(Error::new(ErrorKind::CrossSlot));
         }
         Ok(())
@@ -121,7 +124,7 @@ impl Lock for RedisLock {
         Box::pin(async move {
             self.check_slots(claim.keys())?;
             let (script, call) = calls::acquire(claim, terms);
-            replies::grant(&self.invoke::<Vec<_>>(script, call).await?)
+            replies::grant(&self.invoke(script, call).await?)
         })
     }
 
