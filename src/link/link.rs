@@ -2,10 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{
-    Client, Cmd, FromRedisValue, Value,
-    aio::MultiplexedConnection,
-};
+use redis::{Client, Cmd, FromRedisValue, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Semaphore, watch},
     time::{Instant, timeout_at},

@@ -73,7 +73,10 @@ impl Call {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let words = self.words.args_iter();
-        let bytes = words.clone().map(|word| bytes_of(word).len()).sum::<usize>();
+        let bytes = words
+            .clone()
+            .map(|word| bytes_of(word).len())
+            .sum::<usize>();
         let head = name.len() + script.len() + 8;
         let mut command = Cmd::with_capacity(words.len() + 3, bytes + head);
         command.arg(name).arg(script).arg(self.keys);

@@ -313,10 +313,13 @@ impl Acquire {
     /// an argument is out of its limits, or the backend failed.
     pub async fn extend(&self, token: &Token) -> Result<(), Error> {
         self.valid(Operation::Extend, token.check().map_err(Error::from))?;
-        let change = Extension::Replace(self.valid(Operation::Extend, self.ttl.map_err(Error::from))?);
+        let change =
+            Extension::Replace(self.valid(Operation::Extend, self.ttl.map_err(Error::from))?);
         let keys = self.checked_keys(Operation::Extend)?;
         let holding = Holding::of_token(Arc::clone(&keys), self.family(), token.clone());
-        let extended = self.within(self.shared.backend.extend(&holding, &change)).await;
+        let extended = self
+            .within(self.shared.backend.extend(&holding, &change))
+            .await;
         extended
             .and_then(|left| left.ok_or_else(|| Error::new(ErrorKind::NotHeld)))
             .map(drop)

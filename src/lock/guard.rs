@@ -227,9 +227,13 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future releases in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
+    /// A dropped future releases in the background, whatever [`OnDrop`] says.
+    pub fn release(mut self) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
         self.release_on_drop();
+        self.give_back()
+    }
+
+    async fn give_back(mut self) -> Result<Released, Error> {
         self.stop_renewal();
         let released = self.held.shared.backend.release(&self.held.holding).await;
         self.finish();

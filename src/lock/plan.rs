@@ -102,7 +102,9 @@ impl Plan {
     pub(super) fn terms_now(&self) -> Terms {
         let mut terms = self.terms.clone();
         if let Some(end) = self.end {
-            terms.ttl = terms.ttl.shortened(end.saturating_duration_since(Instant::now()));
+            terms.ttl = terms
+                .ttl
+                .shortened(end.saturating_duration_since(Instant::now()));
         }
         terms
     }

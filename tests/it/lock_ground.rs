@@ -187,6 +187,8 @@ pub(crate) enum Fault {
     Hang,
     /// It is not sent, and never answered.
     Stall,
+    /// An acquisition that does not arrive before [`Spy::arrive`], and nobody knows.
+    Overtake,
     /// It is done, and the answer comes so much later.
     Late(Duration),
 }
@@ -201,6 +203,7 @@ pub(crate) struct Spy {
     on_acquire: Mutex<VecDeque<Fault>>,
     on_extend: Mutex<VecDeque<Fault>>,
     on_release: Mutex<VecDeque<Fault>>,
+    overtaken: Mutex<Option<(Claim, Terms)>>,
 }
 
 impl Spy {
@@ -213,6 +216,7 @@ impl Spy {
             on_acquire: Mutex::default(),
             on_extend: Mutex::default(),
             on_release: Mutex::default(),
+            overtaken: Mutex::default(),
         }
     }
 
@@ -241,6 +245,12 @@ impl Spy {
         self.on_release.lock().unwrap().extend(faults);
     }
 
+    /// Lets the attempt that was [overtaken](Fault::Overtake) arrive.
+    pub(crate) async fn arrive(&self) -> Result<Grant, Error> {
+        let (claim, terms) = self.overtaken.lock().unwrap().take().expect("one is late");
+        self.inner.acquire(&claim, &terms).await
+    }
+
     /// Faults that have not happened yet.
     pub(crate) fn faults_left(&self) -> usize {
         [&self.on_acquire, &self.on_extend, &self.on_release]
@@ -257,7 +267,9 @@ impl Spy {
         let fault = faults.lock().unwrap().pop_front();
         match fault {
             None => operation().await,
-            Some(Fault::LoseRequest) => Err(Error::unknown("the request was lost")),
+            Some(Fault::LoseRequest | Fault::Overtake) => {
+                Err(Error::unknown("the request was lost"))
+            }
             Some(Fault::LoseReply) => {
                 drop(operation().await);
                 Err(Error::unknown("the reply was lost"))
@@ -293,6 +305,9 @@ impl Lock for Spy {
         terms: &'a Terms,
     ) -> BoxFuture<'a, Result<Grant, Error>> {
         self.acquires.fetch_add(1, SeqCst);
+        if self.on_acquire.lock().unwrap().front() == Some(&Fault::Overtake) {
+            *self.overtaken.lock().unwrap() = Some((claim.clone(), terms.clone()));
+        }
         Box::pin(self.perform(&self.on_acquire, move || self.inner.acquire(claim, terms)))
     }
 

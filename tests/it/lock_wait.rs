@@ -94,6 +94,20 @@ on_both! {
         }
     }
 
+    async fn a_wait_of_nothing_is_one_attempt_whatever_else_is_asked_for(ground: Ground) {
+        let _guard = take(&ground.elsewhere.lock("job")).await;
+        let lock = ground.locks.lock("job").wait(Duration::ZERO);
+
+        for request in [
+            lock.clone().retry(Retry::linear(ms(5))),
+            lock.clone().deadline(Instant::now() + MINUTE),
+        ] {
+            let before = ground.spy.acquires();
+            assert_eq!(request.acquire().await.unwrap_err().kind(), ErrorKind::Busy);
+            assert_eq!(ground.spy.acquires() - before, 1);
+        }
+    }
+
     async fn run_waits_too_and_gives_up_at_the_deadline(ground: Ground) {
         let guard = take(&ground.elsewhere.lock("job")).await;
         assert_eq!(ground.locks.lock("job").wait(ms(30)).run(async {}).await.unwrap(), None);

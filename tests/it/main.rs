@@ -50,6 +50,10 @@ mod leases;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lock_cancel;
+#[cfg(test)]
+mod lock_contention;
+#[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
@@ -63,6 +67,8 @@ mod lock_input;
 mod lock_model;
 #[cfg(test)]
 mod lock_multi;
+#[cfg(test)]
+mod lock_process;
 #[cfg(test)]
 mod lock_server;
 #[cfg(test)]
