@@ -88,7 +88,8 @@ impl Acquire {
         self
     }
 
-    /// Waits for the lock for up to `wait`; not at all if it is zero.
+    /// Waits for the lock for up to `wait`; not at all if it is zero, whatever
+    /// [`deadline`](Self::deadline) and [`retry`](Self::retry) say.
     ///
     /// A waiter is woken by the release. Beneath that it tries again when the holder's time is
     /// over, and now and then in between.
@@ -328,6 +329,9 @@ impl Acquire {
 
     /// A guard for what `token` holds already, such as a lock taken by another process: with it
     /// the lock can be extended and released. `None` if the token does not hold it.
+    ///
+    /// It is a guard like any other: dropping it releases the lock, unless it is
+    /// [kept](Guard::keep) or the request [says otherwise](Self::on_drop).
     ///
     /// # Errors
     ///

@@ -185,6 +185,9 @@ impl Ttl {
 pub enum Reentry {
     /// It takes the lock again: metadata and time to live are replaced, and the earlier guard is
     /// no longer the holder. Only all keys together can be taken again.
+    ///
+    /// If the answer is lost, the lock is given up altogether: the earlier guard cannot have it
+    /// back, since it may have been released meanwhile.
     #[default]
     Replace,
     /// Nothing changes, and the answer is [`Grant::AlreadyHeld`](super::backend::Grant::AlreadyHeld).

@@ -223,7 +223,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The backend failed; the time to live then ends the lock.
+    /// The backend failed; the time to live then ends the lock. (A persistent one stays: whoever
+    /// keeps its token can [release](super::Acquire::release) it later.)
     ///
     /// # Cancel safety
     ///

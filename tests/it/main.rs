@@ -54,6 +54,8 @@ mod lock_cancel;
 #[cfg(test)]
 mod lock_contention;
 #[cfg(test)]
+mod lock_example;
+#[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
