@@ -75,19 +75,19 @@ impl Call {
         let words = self.words.args_iter();
         let bytes = words
             .clone()
-            .map(|word| bytes_of(word).len())
+            .map(|word| bytes_of(&word).len())
             .sum::<usize>();
         let head = name.len() + script.len() + 8;
         let mut command = Cmd::with_capacity(words.len() + 3, bytes + head);
         command.arg(name).arg(script).arg(self.keys);
         for word in words {
-            command.arg(bytes_of(word));
+            command.arg(bytes_of(&word));
         }
         command
     }
 }
 
-fn bytes_of(word: Arg<&[u8]>) -> &[u8] {
+fn bytes_of<'a>(word: &Arg<&'a [u8]>) -> &'a [u8] {
     match word {
         Arg::Simple(bytes) => bytes,
         // A cursor, which no script's call has.

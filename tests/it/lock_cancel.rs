@@ -125,7 +125,7 @@ on_both! {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
             eventually(async || ground.spy.withdrawals() > before).await;
 
-            let grant = ground.spy.arrive().await.unwrap();
+            let grant = ground.spy.arrive().await.unwrap().unwrap();
 
             assert!(matches!(grant, Grant::Withdrawn), "{grant:?}");
             assert!(!request.is_held().await.unwrap());

@@ -131,8 +131,9 @@ impl Ground {
         tokio::time::advance(time).await;
     }
 
-    /// Forgets all locks.
+    /// Forgets all locks, and attempts that are still to arrive.
     pub(crate) fn clear(&self) {
+        *self.spy.overtaken.lock().unwrap() = None;
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
             server.command::<()>(&["FLUSHALL"]);
@@ -246,9 +247,9 @@ impl Spy {
     }
 
     /// Lets the attempt that was [overtaken](Fault::Overtake) arrive.
-    pub(crate) async fn arrive(&self) -> Result<Grant, Error> {
-        let (claim, terms) = self.overtaken.lock().unwrap().take().expect("one is late");
-        self.inner.acquire(&claim, &terms).await
+    pub(crate) async fn arrive(&self) -> Option<Result<Grant, Error>> {
+        let (claim, terms) = self.overtaken.lock().unwrap().take()?;
+        Some(self.inner.acquire(&claim, &terms).await)
     }
 
     /// Faults that have not happened yet.
