@@ -112,3 +112,26 @@ on_both! {
         assert!(timeout(Duration::from_secs(2), waiting).await.unwrap().unwrap().is_ok());
     }
 }
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_larger_than_the_queue_to_the_server_takes_turns() {
+    let server = crate::support::redis::RedisServer::start();
+    let locks = tower_stampede::lock::LockManager::builder()
+        .redis(&server.url())
+        .command_timeout(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    let mut crowd = tokio::task::JoinSet::new();
+    for number in 0..3000 {
+        let request = locks.lock(number.to_string());
+        crowd.spawn(async move { request.acquire().await });
+    }
+
+    for outcome in crowd.join_all().await {
+        outcome.unwrap().keep();
+    }
+
+    let held: u64 = server.command(&["DBSIZE"]);
+    assert_eq!(held, 3000);
+}

@@ -178,6 +178,8 @@ pub(crate) enum Fault {
     LoseRequest,
     /// It is done, and nobody knows.
     LoseReply,
+    /// An acquisition that is done, and comes in once more at [`Spy::arrive`].
+    Repeat,
     /// It is known not to have been sent.
     Unavailable,
     /// It is sent twice; the second answer counts.
@@ -246,7 +248,7 @@ impl Spy {
         self.on_release.lock().unwrap().extend(faults);
     }
 
-    /// Lets the attempt that was [overtaken](Fault::Overtake) arrive.
+    /// Lets the attempt that was [overtaken](Fault::Overtake) or [repeated](Fault::Repeat) arrive.
     pub(crate) async fn arrive(&self) -> Option<Result<Grant, Error>> {
         let (claim, terms) = self.overtaken.lock().unwrap().take()?;
         Some(self.inner.acquire(&claim, &terms).await)
@@ -267,7 +269,7 @@ impl Spy {
     ) -> Result<T, Error> {
         let fault = faults.lock().unwrap().pop_front();
         match fault {
-            None => operation().await,
+            None | Some(Fault::Repeat) => operation().await,
             Some(Fault::LoseRequest | Fault::Overtake) => {
                 Err(Error::unknown("the request was lost"))
             }
@@ -306,7 +308,8 @@ impl Lock for Spy {
         terms: &'a Terms,
     ) -> BoxFuture<'a, Result<Grant, Error>> {
         self.acquires.fetch_add(1, SeqCst);
-        if self.on_acquire.lock().unwrap().front() == Some(&Fault::Overtake) {
+        let next = self.on_acquire.lock().unwrap().front().copied();
+        if matches!(next, Some(Fault::Overtake | Fault::Repeat)) {
             *self.overtaken.lock().unwrap() = Some((claim.clone(), terms.clone()));
         }
         Box::pin(self.perform(&self.on_acquire, move || self.inner.acquire(claim, terms)))
