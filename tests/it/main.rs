@@ -76,6 +76,8 @@ mod lock_server;
 #[cfg(test)]
 mod lock_shared;
 #[cfg(test)]
+mod lock_subscription;
+#[cfg(test)]
 mod lock_token;
 #[cfg(test)]
 mod lock_wait;
