@@ -7,52 +7,78 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "an example tells what it does")]
 
+mod parts;
+
 use std::{
     env,
     error::Error,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
+    process::{ExitCode, Stdio},
     time::Duration,
 };
 
-use clap::Parser;
-use tokio::time::{Instant, sleep};
+use clap::{Parser, Subcommand};
+use parts::redis_server::{self, RedisServer};
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep},
+};
 use tower_stampede::lock::{Attempt, LockManager};
 
 const JOB: &str = "nightly-report";
 const TTL: Duration = Duration::from_secs(2);
 
-#[derive(Parser)]
+type Failed = Box<dyn Error + Send + Sync>;
+
+/// One job that must run once, and many machines that could run it.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Options {
-    /// The Redis to use; without it one is started for the example.
-    #[arg(long)]
+    /// The Redis to use. Default: a server that is started for the occasion.
+    #[arg(long, value_name = "URL")]
     redis: Option<String>,
     /// How many processes contend.
     #[arg(long, default_value_t = 4)]
     workers: usize,
-    /// Be the worker of this name (what the example starts the other processes with).
-    #[arg(long, requires = "redis")]
-    worker: Option<String>,
-    /// How long the job takes, in milliseconds.
-    #[arg(long, default_value_t = 1500)]
-    work: u64,
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// What this program is when it starts itself.
+#[derive(Debug, Subcommand)]
+enum Role {
+    #[command(hide = true)]
+    Worker {
+        redis: String,
+        name: String,
+        /// How long the job takes, in milliseconds.
+        takes: u64,
+    },
+    #[command(hide = true, name = redis_server::KEEPER)]
+    RedisKeeper,
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    parts::exit_code(run_role().await)
+}
+
+async fn run_role() -> Result<(), Failed> {
     let options = Options::parse();
-    match (&options.redis, &options.worker) {
-        (Some(redis), Some(name)) => work(redis, name, Duration::from_millis(options.work)).await,
-        (Some(redis), None) => conduct(redis, options.workers).await,
-        (None, _) => {
-            let server = Server::start().await?;
-            conduct(&server.url, options.workers).await
+    match (options.role, options.redis) {
+        (Some(Role::RedisKeeper), _) => Ok(redis_server::keep().await?),
+        (Some(Role::Worker { redis, name, takes }), _) => {
+            work(&redis, &name, Duration::from_millis(takes)).await
+        }
+        (None, Some(redis)) => conduct(&redis, options.workers).await,
+        (None, None) => {
+            let server = RedisServer::start().await?;
+            conduct(&server.url(), options.workers).await
         }
     }
 }
 
 /// One process of many.
-async fn work(redis: &str, name: &str, takes: Duration) -> Result<(), Box<dyn Error>> {
+async fn work(redis: &str, name: &str, takes: Duration) -> Result<(), Failed> {
     let locks = LockManager::redis(redis)?;
     assert!(locks.is_shared(), "only one machine runs the job");
     let lock = locks
@@ -90,14 +116,14 @@ async fn work(redis: &str, name: &str, takes: Duration) -> Result<(), Box<dyn Er
 }
 
 /// Starts the workers, twice: in peace, and with the holder killed.
-async fn conduct(redis: &str, workers: usize) -> Result<(), Box<dyn Error>> {
+async fn conduct(redis: &str, workers: usize) -> Result<(), Failed> {
     println!("-- {workers} machines, one job");
     let mut running = Vec::new();
     for number in 1..=workers {
         running.push(start(redis, &format!("worker {number}"), 1500)?);
     }
     for mut worker in running {
-        worker.wait()?;
+        worker.wait().await?;
     }
 
     println!("-- the machine that runs it dies");
@@ -106,8 +132,7 @@ async fn conduct(redis: &str, workers: usize) -> Result<(), Box<dyn Error>> {
     while !locks.lock(JOB).is_held().await? {
         sleep(Duration::from_millis(5)).await;
     }
-    victim.kill()?;
-    victim.wait()?;
+    victim.kill().await?;
     println!("victim: killed");
     let died = Instant::now();
     let guard = locks
@@ -125,49 +150,11 @@ async fn conduct(redis: &str, workers: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn start(redis: &str, name: &str, work: u64) -> Result<Child, Box<dyn Error>> {
+fn start(redis: &str, name: &str, takes: u64) -> Result<Child, Failed> {
     let worker = Command::new(env::current_exe()?)
-        .args(["--redis", redis, "--worker", name])
-        .args(["--work", &work.to_string()])
+        .args(["worker", redis, name, &takes.to_string()])
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
         .spawn()?;
     Ok(worker)
-}
-
-/// A server of the example's own, gone with it.
-struct Server {
-    process: Child,
-    url: String,
-}
-
-impl Server {
-    async fn start() -> Result<Self, Box<dyn Error>> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| format!("redis-server cannot be started ({error}): use --redis"))?;
-        let server = Self {
-            process,
-            url: format!("redis://127.0.0.1:{port}/"),
-        };
-        let locks = LockManager::redis(&server.url)?;
-        let patience = Instant::now() + Duration::from_secs(10);
-        while let Err(error) = locks.connect().await {
-            if Instant::now() > patience {
-                return Err(error.into());
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may be gone already: then both fail, and that is well.
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
 }

@@ -1,6 +1,6 @@
 //! Tokens: who holds a lease or a lock.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 /// A random name of one holder: 128 bits from the operating system, written as 32 hex digits.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -42,10 +42,17 @@ impl fmt::Debug for Token {
 
 /// Lower-case hex digits of `bytes`.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing to a string does not fail");
-            text
-        })
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 0xf));
+    }
+    text
+}
+
+fn digit(value: u8) -> char {
+    char::from(match value {
+        0..10 => b'0' + value,
+        _ => b'a' + value - 10,
+    })
 }

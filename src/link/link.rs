@@ -2,10 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{
-    Client, Cmd, FromRedisValue, Value,
-    aio::{ConnectionLike as _, MultiplexedConnection},
-};
+use redis::{Client, Cmd, FromRedisValue, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Semaphore, watch},
     time::{Instant, timeout_at},
@@ -185,7 +182,7 @@ impl Core {
     async fn deliver(self: &Arc<Self>, command: &Cmd, deadline: Instant) -> Result<Value, Error> {
         let (mut connection, epoch) = self.connection(deadline).await?;
         let flight = Flight::new(self, epoch);
-        let reply = timeout_at(deadline, connection.req_packed_command(command)).await;
+        let reply = timeout_at(deadline, connection.send_packed_command(command)).await;
         flight.landed(reply.ok())
     }
 

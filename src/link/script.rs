@@ -2,9 +2,13 @@
 
 use std::{fmt, sync::OnceLock};
 
-use redis::{Cmd, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::error::Error;
+
+/// What most calls have room in: so many keys and arguments, of so many bytes together.
+const WORDS: usize = 8;
+const BYTES: usize = 256;
 
 /// A script's text, for a `static`: its digest is computed once.
 #[derive(Debug)]
@@ -14,10 +18,11 @@ pub(crate) struct Script {
 }
 
 /// The keys and arguments of one call.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Call {
-    keys: Vec<Vec<u8>>,
-    args: Vec<Vec<u8>>,
+    /// The keys, then the arguments.
+    words: Cmd,
+    keys: usize,
 }
 
 impl Script {
@@ -46,37 +51,55 @@ impl Script {
 
 impl Call {
     pub(crate) fn new() -> Self {
-        Self::default()
+        Self {
+            words: Cmd::with_capacity(WORDS, BYTES),
+            keys: 0,
+        }
     }
 
-    /// Adds `KEYS[n]`.
+    /// Adds `KEYS[n]`; every key comes before the first argument.
     pub(crate) fn key(mut self, key: impl ToRedisArgs) -> Self {
-        key.write_redis_args(&mut self.keys);
+        debug_assert_eq!(self.words.args_iter().len(), self.keys, "keys come first");
+        self.words.arg(key);
+        self.keys = self.words.args_iter().len();
         self
     }
 
     /// Adds `ARGV[n]`.
     pub(crate) fn arg(mut self, arg: impl ToRedisArgs) -> Self {
-        arg.write_redis_args(&mut self.args);
+        self.words.arg(arg);
         self
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
+        let words = self.words.args_iter();
+        let bytes = words
+            .clone()
+            .map(|word| bytes_of(&word).len())
+            .sum::<usize>();
+        let head = name.len() + script.len() + 8;
+        let mut command = Cmd::with_capacity(words.len() + 3, bytes + head);
+        command.arg(name).arg(script).arg(self.keys);
+        for word in words {
+            command.arg(bytes_of(&word));
+        }
         command
-            .arg(script)
-            .arg(self.keys.len())
-            .arg(&self.keys)
-            .arg(&self.args);
-        command
+    }
+}
+
+fn bytes_of<'a>(word: &Arg<&'a [u8]>) -> &'a [u8] {
+    match word {
+        Arg::Simple(bytes) => bytes,
+        // A cursor, which no script's call has.
+        _ => &[],
     }
 }
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("keys", &self.keys.len())
-            .field("args", &self.args.len())
+            .field("keys", &self.keys)
+            .field("args", &(self.words.args_iter().len() - self.keys))
             .finish()
     }
 }

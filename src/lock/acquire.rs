@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use super::{
     attempt::{Attempt, Who},
     backend::{
-        Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released, Remaining, Removed, Ttl,
+        BoxFuture, Extension, Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released,
+        Remaining, Removed, Ttl,
     },
-    error::{Error, Operation},
+    error::{Error, ErrorKind, Operation},
     guard::{Guard, OnDrop},
     limits::{self, Fault},
     manager::{Shared, failed},
@@ -87,7 +88,8 @@ impl Acquire {
         self
     }
 
-    /// Waits for the lock for up to `wait`; not at all if it is zero.
+    /// Waits for the lock for up to `wait`; not at all if it is zero, whatever
+    /// [`deadline`](Self::deadline) and [`retry`](Self::retry) say.
     ///
     /// A waiter is woken by the release. Beneath that it tries again when the holder's time is
     /// over, and now and then in between.
@@ -270,13 +272,10 @@ impl Acquire {
     ///
     /// A name is out of its limits, or the backend failed.
     pub async fn holders(&self) -> Result<Vec<Holder>, Error> {
-        let mut holders = Vec::new();
-        for key in &*self.checked_keys(Operation::Inspect)? {
-            let found = self.shared.backend.holders(key, self.family());
-            let found = self.within(found).await;
-            holders.extend(found.map_err(|error| self.failed(Operation::Inspect, key, error))?);
-        }
-        Ok(holders)
+        let keys = self.checked_keys(Operation::Inspect)?;
+        let ask = |key| self.shared.backend.holders(key, self.family());
+        let holders = self.each(Operation::Inspect, &keys, ask).await?;
+        Ok(holders.into_iter().flatten().collect())
     }
 
     /// Removes the lock, whoever holds it, and wakes those who wait; true if there was a holder.
@@ -287,15 +286,10 @@ impl Acquire {
     ///
     /// A name is out of its limits, or the backend failed.
     pub async fn force_release(&self) -> Result<bool, Error> {
-        let mut any = false;
-        for key in &*self.checked_keys(Operation::ForceRelease)? {
-            let removed = self.shared.backend.force_release(key, self.family());
-            let removed = self.within(removed).await;
-            let removed =
-                removed.map_err(|error| self.failed(Operation::ForceRelease, key, error))?;
-            any |= removed == Removed::Some;
-        }
-        Ok(any)
+        let keys = self.checked_keys(Operation::ForceRelease)?;
+        let remove = |key| self.shared.backend.force_release(key, self.family());
+        let removed = self.each(Operation::ForceRelease, &keys, remove).await?;
+        Ok(removed.contains(&Removed::Some))
     }
 
     /// Releases what `token` holds, from any process: all names or none.
@@ -308,14 +302,36 @@ impl Acquire {
         let keys = self.checked_keys(Operation::Release)?;
         let holding = Holding::of_token(Arc::clone(&keys), self.family(), token.clone());
         let released = self.within(self.shared.backend.release(&holding)).await;
-        released.map_err(|error| match keys.first() {
-            Some(key) => self.failed(Operation::Release, key, error),
-            None => error,
-        })
+        released.map_err(|error| self.failed(Operation::Release, keys.first(), error))
+    }
+
+    /// Lets what `token` holds live for this request's [`ttl`](Self::ttl) from now on (or until it
+    /// is released: [`persistent`](Self::persistent)), from any process: all names or none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotHeld`] if the token does not hold the lock, which then stays as it is;
+    /// an argument is out of its limits, or the backend failed.
+    pub async fn extend(&self, token: &Token) -> Result<(), Error> {
+        self.valid(Operation::Extend, token.check().map_err(Error::from))?;
+        let change =
+            Extension::Replace(self.valid(Operation::Extend, self.ttl.map_err(Error::from))?);
+        let keys = self.checked_keys(Operation::Extend)?;
+        let holding = Holding::of_token(Arc::clone(&keys), self.family(), token.clone());
+        let extended = self
+            .within(self.shared.backend.extend(&holding, &change))
+            .await;
+        extended
+            .and_then(|left| left.ok_or_else(|| Error::new(ErrorKind::NotHeld)))
+            .map(drop)
+            .map_err(|error| self.failed(Operation::Extend, keys.first(), error))
     }
 
     /// A guard for what `token` holds already, such as a lock taken by another process: with it
     /// the lock can be extended and released. `None` if the token does not hold it.
+    ///
+    /// It is a guard like any other: dropping it releases the lock, unless it is
+    /// [kept](Guard::keep) or the request [says otherwise](Self::on_drop).
     ///
     /// # Errors
     ///
@@ -361,6 +377,28 @@ impl Acquire {
             .map_err(|error| error.during(operation))
     }
 
+    /// Does the same with one key after the other.
+    async fn each<'a, T>(
+        &self,
+        operation: Operation,
+        keys: &'a [Key],
+        call: impl Fn(&'a Key) -> BoxFuture<'a, Result<T, Error>>,
+    ) -> Result<Vec<T>, Error> {
+        self.within(async {
+            let mut answers = Vec::new();
+            for key in keys {
+                let answer = call(key).await;
+                answers.push(answer.map_err(|error| self.failed(operation, Some(key), error))?);
+            }
+            Ok(answers)
+        })
+        .await
+        .map_err(|error| match keys.first() {
+            Some(first) => error.during(operation).on(first),
+            None => error,
+        })
+    }
+
     /// Lets a call that does not wait for the lock take no longer than the request would wait.
     async fn within<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match self.wait {
@@ -371,7 +409,10 @@ impl Acquire {
         }
     }
 
-    fn failed(&self, operation: Operation, key: &Key, error: Error) -> Error {
-        failed(operation, key, self.token.as_ref(), error)
+    fn failed(&self, operation: Operation, key: Option<&Key>, error: Error) -> Error {
+        match key {
+            Some(key) => failed(operation, key, self.token.as_ref(), error),
+            None => error,
+        }
     }
 }

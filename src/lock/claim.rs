@@ -7,6 +7,9 @@ use bytes::Bytes;
 use super::{answer::Remaining, error::Error, key::Key, token::Token, value};
 use crate::token::hex;
 
+/// How many hex digits name an attempt.
+const ATTEMPT: usize = 16;
+
 /// The two kinds of locks. One name can be used with both, and the two do not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -58,18 +61,16 @@ impl Claim {
         token: Option<Token>,
         metadata: Bytes,
     ) -> Result<Self, Error> {
-        let mut attempt = [0_u8; 8];
-        getrandom::fill(&mut attempt).map_err(Error::entropy)?;
-        let attempt = hex(&attempt);
+        let mut random = [0_u8; 24];
+        getrandom::fill(&mut random).map_err(Error::entropy)?;
+        let random = hex(&random);
+        let (attempt, fresh) = random.split_at(ATTEMPT);
         let plain = token.is_none() && metadata.is_empty();
-        let token = match token {
-            Some(token) => token,
-            None => Token::random()?,
-        };
+        let token = token.unwrap_or_else(|| Token::new(fresh));
         let value = if plain {
-            Bytes::copy_from_slice(token.as_bytes())
+            token.bytes()
         } else {
-            value::encode(&token, &attempt, &metadata)
+            value::encode(&token, attempt, &metadata)
         };
         Ok(Self {
             keys,
@@ -167,6 +168,15 @@ impl Ttl {
             Self::Persistent => None,
         }
     }
+
+    /// No longer than `most`, but a millisecond at least.
+    pub(super) fn shortened(self, most: Duration) -> Self {
+        let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX).max(1);
+        match self {
+            Self::Millis(millis) => Self::Millis(millis.min(most)),
+            Self::Persistent => Self::Millis(most),
+        }
+    }
 }
 
 /// What happens if the claim's token holds the exclusive lock already.
@@ -175,6 +185,9 @@ impl Ttl {
 pub enum Reentry {
     /// It takes the lock again: metadata and time to live are replaced, and the earlier guard is
     /// no longer the holder. Only all keys together can be taken again.
+    ///
+    /// If the answer is lost, the lock is given up altogether: the earlier guard cannot have it
+    /// back, since it may have been released meanwhile.
     #[default]
     Replace,
     /// Nothing changes, and the answer is [`Grant::AlreadyHeld`](super::backend::Grant::AlreadyHeld).
@@ -326,7 +339,7 @@ impl Holder {
         let attempt: Arc<str> = String::from_utf8_lossy(attempt).into();
         let value = match self.attempt {
             Some(_) => value::encode(&self.token, &attempt, &self.metadata),
-            None => Bytes::copy_from_slice(self.token.as_bytes()),
+            None => self.token.bytes(),
         };
         Claim {
             keys: [key.clone()].into(),

@@ -223,12 +223,18 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// The backend failed; the time to live then ends the lock.
+    /// The backend failed; the time to live then ends the lock. (A persistent one stays: whoever
+    /// keeps its token can [release](super::Acquire::release) it later.)
     ///
     /// # Cancel safety
     ///
-    /// A dropped future releases in the background.
-    pub async fn release(mut self) -> Result<Released, Error> {
+    /// A dropped future releases in the background, whatever [`OnDrop`] says.
+    pub fn release(mut self) -> impl Future<Output = Result<Released, Error>> + Send + use<> {
+        self.release_on_drop();
+        self.give_back()
+    }
+
+    async fn give_back(mut self) -> Result<Released, Error> {
         self.stop_renewal();
         let released = self.held.shared.backend.release(&self.held.holding).await;
         self.finish();
@@ -356,6 +362,7 @@ async fn release(held: Arc<Held>) {
         }
         sleep(pause).await;
     }
+    tracing::warn!(key = %held.key, "a dropped lock was not released; its time to live ends it");
 }
 
 impl fmt::Debug for Guard {

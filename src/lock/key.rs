@@ -90,8 +90,8 @@ impl Key {
     /// A key beside this one, in the same Cluster slot.
     pub fn companion(&self, suffix: &str) -> String {
         match hash_tag(&self.0) {
-            Some(_) => format!("{}{COMPANION}{suffix}", self.0),
-            None => format!("{{{}}}{COMPANION}{suffix}", self.0),
+            Some(_) => [&self.0, COMPANION, suffix].concat(),
+            None => ["{", &self.0, "}", COMPANION, suffix].concat(),
         }
     }
 

@@ -130,7 +130,8 @@ impl LockManager {
 
     /// A read/write lock, to be held alone.
     ///
-    /// With the [token](Acquire::token) of the only reader, that reader is promoted.
+    /// With the [token](Acquire::token) of the only reader, that reader is promoted. (Two readers
+    /// that both wait for that wait for each other, until the time of one is over.)
     pub fn write(&self, name: impl AsRef<[u8]>) -> Acquire {
         self.request([name], Mode::Write)
     }

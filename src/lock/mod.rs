@@ -17,13 +17,13 @@ mod memory;
 mod obtain;
 mod plan;
 #[cfg(feature = "redis")]
-pub(crate) mod redis;
+mod redis;
 mod renew;
 mod retry;
 mod run;
 mod standing;
 mod token;
-pub(crate) mod value;
+mod value;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisLock, Topology};

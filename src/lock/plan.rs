@@ -67,12 +67,7 @@ impl Plan {
             limits::renewal(ttl.duration().ok_or(Fault::PersistentRenewal)?)?;
         }
         let wait = wait.filter(|wait| !wait.is_zero());
-        let waits = wait.is_some() || request.deadline.is_some();
-        let patience = match &request.retry {
-            Some(retry) => Patience::Poll(retry.clone()),
-            None if waits => Patience::Listen,
-            None => Patience::Once,
-        };
+        let patience = patience(request);
         Ok(Self {
             shared: Arc::clone(&request.shared),
             keys,
@@ -105,16 +100,12 @@ impl Plan {
 
     /// The terms for an attempt that is made now: the lock ends before the deadline.
     pub(super) fn terms_now(&self) -> Terms {
-        let left = self
-            .end
-            .map(|end| end.saturating_duration_since(Instant::now()))
-            .and_then(|left| limits::whole_millis(left).ok());
         let mut terms = self.terms.clone();
-        terms.ttl = match (left, terms.ttl) {
-            (Some(left), Ttl::Millis(ttl)) => Ttl::Millis(left.min(ttl)),
-            (Some(left), Ttl::Persistent) => Ttl::Millis(left),
-            (None, ttl) => ttl,
-        };
+        if let Some(end) = self.end {
+            terms.ttl = terms
+                .ttl
+                .shortened(end.saturating_duration_since(Instant::now()));
+        }
         terms
     }
 
@@ -125,9 +116,19 @@ impl Plan {
 }
 
 fn queueing(request: &Acquire, patience: &Patience) -> Queueing {
-    match (request.preference, patience) {
-        (Preference::None, _) | (_, Patience::Once) => Queueing::Silent,
-        (Preference::Writer, _) => Queueing::HoldBack(HOLD_BACK),
+    match (request.preference, request.mode, patience) {
+        (Preference::Writer, Mode::Write, Patience::Listen | Patience::Poll(_)) => {
+            Queueing::HoldBack(HOLD_BACK)
+        }
+        _ => Queueing::Silent,
+    }
+}
+
+fn patience(request: &Acquire) -> Patience {
+    match (&request.retry, request.wait, request.deadline) {
+        (_, Some(Duration::ZERO), _) | (None, None, None) => Patience::Once,
+        (Some(retry), _, _) => Patience::Poll(retry.clone()),
+        (None, _, _) => Patience::Listen,
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout_at},
+};
 
 use super::{
     backend::{Extension, Key, Ttl},
@@ -19,8 +22,9 @@ pub(super) async fn keep_alive(held: Arc<Held>, millis: u64, asked: Instant) {
     let first = held.standing.borrow().left();
     let mut next = asked + first.map_or(every, |left| every.min(left / 3));
     let mut failed = 0;
+    let mut standing_now = held.standing.subscribe();
     loop {
-        sleep_until(next).await;
+        due(next, &mut standing_now).await;
         let _turn = held.turn.lock().await;
         let sent = Instant::now();
         let standing = *held.standing.borrow();
@@ -49,6 +53,19 @@ pub(super) async fn keep_alive(held: Arc<Held>, millis: u64, asked: Instant) {
                 next = end.min(Instant::now() + backoff(failed, every / 8, every));
             }
             Ok(Err(_)) | Err(_) => return lose(&held, "it could not be extended in time"),
+        }
+    }
+}
+
+/// Returns at `next`, or sooner if somebody lets the lock end sooner.
+async fn due(mut next: Instant, standing: &mut watch::Receiver<Standing>) {
+    loop {
+        tokio::select! {
+            () = sleep_until(next) => return,
+            changed = standing.changed() => if changed.is_err() { return },
+        }
+        if let Some(left) = standing.borrow_and_update().left() {
+            next = next.min(Instant::now() + left / 3);
         }
     }
 }

@@ -40,6 +40,11 @@ impl Token {
         &self.0
     }
 
+    /// The same bytes, not copied.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
     /// The token as text, if it is UTF-8; a random one always is.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()

@@ -33,9 +33,15 @@ impl Proof {
 
     /// Any acquisition with this token.
     pub(crate) fn of_token(token: &Token) -> Self {
+        let prefix = Bytes::from(prefix(token));
+        let bare = token.bytes();
         Self {
-            exact: Bytes::copy_from_slice(token.as_bytes()),
-            prefix: prefix(token).into(),
+            // What has the delimited form is never a bare token, but the value of another one.
+            exact: match delimited(&bare) {
+                None => bare,
+                Some(_) => prefix.clone(),
+            },
+            prefix,
         }
     }
 
@@ -135,6 +141,16 @@ mod tests {
 
             prop_assert!(parts.attempt.is_some() || parts.token.as_bytes() == bytes);
         }
+    }
+
+    #[test]
+    fn a_token_that_looks_like_the_value_of_another_does_not_prove_it() {
+        let value = encode(&Token::new("foo"), "0123456789abcdef", b"bar");
+        let copy = Token::new(&value);
+
+        assert!(!Proof::of_token(&copy).matches(&value));
+        assert!(Proof::of_token(&copy).matches(&encode(&copy, "a", b"")));
+        assert!(Proof::of_token(&Token::new("#3:foo")).matches(b"#3:foo"));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::{
 
 use tower_stampede::lock::{Attempt, ErrorKind, OnDrop, Released, Remaining, Token, Who};
 
-use crate::lock_ground::{Fault, MINUTE, SHORT, eventually, is_busy, ms, on_both, spawn, take};
+use crate::lock_ground::{
+    Fault, MINUTE, SHORT, eventually, is_busy, ms, on_both, poll_once, spawn, take,
+};
 
 on_both! {
     async fn a_free_lock_is_acquired_and_then_busy_for_everyone(ground: Ground) {
@@ -196,6 +198,17 @@ on_both! {
         assert!(is_busy(&ground.elsewhere.lock("job")).await);
         ground.outlive(ms(800)).await;
         assert!(!is_busy(&ground.elsewhere.lock("job")).await);
+    }
+
+    async fn a_release_that_is_dropped_goes_on_in_the_background_whatever_a_drop_would_do(ground: Ground) {
+        let guard = take(&ground.locks.lock("job").on_drop(OnDrop::Expire)).await;
+        ground.spy.fail_releases([Fault::Stall]);
+        let mut release = Box::pin(guard.release());
+        poll_once(release.as_mut()).await;
+
+        drop(release);
+
+        eventually(async || !ground.elsewhere.lock("job").is_held().await.unwrap()).await;
     }
 
     async fn run_returns_the_result_and_releases_on_success_and_on_error(ground: Ground) {

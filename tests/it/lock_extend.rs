@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tower_stampede::lock::{ErrorKind, Guard, Released, Remaining, Retry};
+use tower_stampede::lock::{ErrorKind, Guard, Operation, Released, Remaining, Retry, Token};
 
 use crate::lock_ground::{Fault, MINUTE, SHORT, eventually, ms, on_both, spawn, take};
 
@@ -267,6 +267,45 @@ on_both! {
         guard.persist().await.unwrap();
         ground.outlive(ms(600)).await;
         assert_eq!(guard.remaining().await.unwrap(), Some(Remaining::Persistent));
+    }
+
+    async fn a_lock_whose_time_is_shortened_is_kept_alive_all_the_same(ground: Ground) {
+        let guard = take(&ground.locks.lock("job").ttl(MINUTE).auto_extend()).await;
+        tokio::task::yield_now().await;
+
+        guard.extend(ms(600)).await.unwrap();
+        ground.outlive(ms(600)).await;
+
+        assert!(guard.is_valid());
+        assert!(left(&guard).await > ms(600));
+    }
+
+    async fn whoever_has_the_token_extends_from_anywhere(ground: Ground) {
+        let guard = take(&ground.locks.lock("job").ttl(MINUTE)).await;
+        let read = take(&ground.locks.read("job").ttl(MINUTE)).await;
+        let both = take(&ground.locks.lock_all(["a", "b"]).ttl(MINUTE)).await;
+
+        ground.elsewhere.lock("job").ttl(HOUR).extend(guard.token()).await.unwrap();
+        ground.elsewhere.read("job").persistent().extend(read.token()).await.unwrap();
+        ground.elsewhere.lock_all(["b", "a"]).ttl(HOUR).extend(both.token()).await.unwrap();
+
+        assert!(left(&guard).await > MINUTE && left(&both).await > MINUTE);
+        assert_eq!(read.remaining().await.unwrap(), Some(Remaining::Persistent));
+        assert!(guard.release().await.unwrap().was_held());
+        let error = ground.elsewhere.lock("job").extend(both.token()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotHeld);
+        assert_eq!(error.operation(), Some(Operation::Extend));
+        assert!(!ground.elsewhere.lock("job").is_held().await.unwrap(), "nothing comes back to life");
+        for request in [
+            ground.elsewhere.lock("job").ttl(Duration::ZERO),
+            ground.elsewhere.lock("job").ttl(Duration::MAX),
+            ground.elsewhere.lock("job").wait(Duration::MAX),
+        ] {
+            let error = request.extend(both.token()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        let error = ground.elsewhere.lock("a").extend(&Token::new("")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 
     async fn a_lock_that_cannot_be_renewed_in_time_or_never_ends_is_refused(ground: Ground) {

@@ -315,3 +315,77 @@ async fn two_processes_contend_and_every_waiter_comes_in() {
 
     assert_eq!(waiting.join_all().await, [Released::Released; 60]);
 }
+
+/// Every kind of call, first by the script's digest and then by its text, since the server forgot it.
+#[tokio::test]
+async fn a_call_whose_reply_is_lost_has_happened_once_and_is_an_error() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(server.port());
+    let (far, near) = (locks(&proxy.url()), locks(&server.url()));
+    for replies_before in [0, 1] {
+        let prepare = || {
+            if replies_before == 1 {
+                server.command::<()>(&["SCRIPT", "FLUSH"]);
+            }
+            proxy.lose_reply_after(replies_before);
+        };
+        for (request, here) in [
+            (far.lock("job"), near.lock("job")),
+            (far.lock("job").token("me").fencing(), near.lock("job")),
+            (far.lock_all(["job", "b"]), near.lock("job")),
+            (far.read("job"), near.read("job")),
+            (far.write("job"), near.write("job")),
+        ] {
+            assert!(!is_busy(&request).await, "the server knows the scripts");
+
+            prepare();
+            let error = request.try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+            eventually(async || far.connect().await.is_ok()).await;
+            eventually(async || !here.is_held().await.unwrap()).await;
+
+            let guard = take(&request.clone().ttl(MINUTE)).await;
+            guard.extend(MINUTE).await.unwrap();
+            prepare();
+            let error = guard.extend_by(MINUTE).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+            eventually(async || far.connect().await.is_ok()).await;
+            let left = guard.remaining().await.unwrap().unwrap();
+            assert!(left.duration().unwrap() > MINUTE && left.duration().unwrap() <= 2 * MINUTE);
+
+            prepare();
+            let error = guard.release().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+            assert!(!here.is_held().await.unwrap());
+            eventually(async || far.connect().await.is_ok()).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_a_script_is_waited_out() {
+    let server = RedisServer::with_options(&["--lua-time-limit", "1"]);
+    let locks = locks(&server.url());
+    assert!(!is_busy(&locks.lock("job")).await);
+    let url = server.url();
+    let script = std::thread::spawn(move || {
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        let forever = redis::cmd("EVAL").arg("while true do end").arg(0).clone();
+        forever.query::<()>(&mut connection).unwrap_err()
+    });
+    // Until the script has run for so long that the server says so.
+    eventually(async || {
+        let error = locks.lock("job").try_acquire().await.map(drop);
+        error.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let waiting = spawn({
+        let request = locks.lock("job").wait(MINUTE);
+        async move { request.acquire().await.map(drop) }
+    });
+
+    server.command::<()>(&["SCRIPT", "KILL"]);
+
+    assert!(waiting.await.unwrap().is_ok());
+    script.join().unwrap();
+}

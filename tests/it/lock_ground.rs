@@ -131,8 +131,9 @@ impl Ground {
         tokio::time::advance(time).await;
     }
 
-    /// Forgets all locks.
+    /// Forgets all locks, and attempts that are still to arrive.
     pub(crate) fn clear(&self) {
+        *self.spy.overtaken.lock().unwrap() = None;
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {
             server.command::<()>(&["FLUSHALL"]);
@@ -177,6 +178,8 @@ pub(crate) enum Fault {
     LoseRequest,
     /// It is done, and nobody knows.
     LoseReply,
+    /// An acquisition that is done, and comes in once more at [`Spy::arrive`].
+    Repeat,
     /// It is known not to have been sent.
     Unavailable,
     /// It is sent twice; the second answer counts.
@@ -185,6 +188,10 @@ pub(crate) enum Fault {
     Refuse(&'static str),
     /// It is done at once and never answered.
     Hang,
+    /// It is not sent, and never answered.
+    Stall,
+    /// An acquisition that does not arrive before [`Spy::arrive`], and nobody knows.
+    Overtake,
     /// It is done, and the answer comes so much later.
     Late(Duration),
 }
@@ -199,6 +206,7 @@ pub(crate) struct Spy {
     on_acquire: Mutex<VecDeque<Fault>>,
     on_extend: Mutex<VecDeque<Fault>>,
     on_release: Mutex<VecDeque<Fault>>,
+    overtaken: Mutex<Option<(Claim, Terms)>>,
 }
 
 impl Spy {
@@ -211,6 +219,7 @@ impl Spy {
             on_acquire: Mutex::default(),
             on_extend: Mutex::default(),
             on_release: Mutex::default(),
+            overtaken: Mutex::default(),
         }
     }
 
@@ -239,6 +248,12 @@ impl Spy {
         self.on_release.lock().unwrap().extend(faults);
     }
 
+    /// Lets the attempt that was [overtaken](Fault::Overtake) or [repeated](Fault::Repeat) arrive.
+    pub(crate) async fn arrive(&self) -> Option<Result<Grant, Error>> {
+        let (claim, terms) = self.overtaken.lock().unwrap().take()?;
+        Some(self.inner.acquire(&claim, &terms).await)
+    }
+
     /// Faults that have not happened yet.
     pub(crate) fn faults_left(&self) -> usize {
         [&self.on_acquire, &self.on_extend, &self.on_release]
@@ -254,8 +269,10 @@ impl Spy {
     ) -> Result<T, Error> {
         let fault = faults.lock().unwrap().pop_front();
         match fault {
-            None => operation().await,
-            Some(Fault::LoseRequest) => Err(Error::unknown("the request was lost")),
+            None | Some(Fault::Repeat) => operation().await,
+            Some(Fault::LoseRequest | Fault::Overtake) => {
+                Err(Error::unknown("the request was lost"))
+            }
             Some(Fault::LoseReply) => {
                 drop(operation().await);
                 Err(Error::unknown("the reply was lost"))
@@ -270,6 +287,7 @@ impl Spy {
                 drop(operation().await);
                 std::future::pending().await
             }
+            Some(Fault::Stall) => std::future::pending().await,
             Some(Fault::Late(delay)) => {
                 let answer = operation().await;
                 tokio::time::sleep(delay).await;
@@ -290,6 +308,10 @@ impl Lock for Spy {
         terms: &'a Terms,
     ) -> BoxFuture<'a, Result<Grant, Error>> {
         self.acquires.fetch_add(1, SeqCst);
+        let next = self.on_acquire.lock().unwrap().front().copied();
+        if matches!(next, Some(Fault::Overtake | Fault::Repeat)) {
+            *self.overtaken.lock().unwrap() = Some((claim.clone(), terms.clone()));
+        }
         Box::pin(self.perform(&self.on_acquire, move || self.inner.acquire(claim, terms)))
     }
 
@@ -347,6 +369,15 @@ pub(crate) async fn eventually(done: impl AsyncFn() -> bool) {
         }
     });
     patience.await.expect("it never came true");
+}
+
+/// Polls `future` once; it must not be ready.
+pub(crate) async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) {
+    std::future::poll_fn(|context| {
+        assert!(future.as_mut().poll(context).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
 }
 
 /// A task of the test's own.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_stampede::lock::{
-    Acquire, Attempt, ErrorKind, Mode, Obstacle, Released, Remaining, Token, Who,
+    Acquire, Attempt, ErrorKind, Mode, Obstacle, Released, Remaining, Token, Who, backend::Grant,
 };
 
 use crate::lock_ground::{
@@ -282,6 +282,44 @@ on_both! {
         assert!(two > one);
     }
 
+    async fn tokens_and_metadata_of_members_may_be_any_bytes(ground: Ground) {
+        for token in [&b"\x00\xff:#\r\n"[..], "\u{1f512}".as_bytes(), b"p", b"m", b"ma"] {
+            let read = take(&ground.locks.read("r").token(token).metadata(token.to_vec())).await;
+            let write = take(&ground.elsewhere.write("r").token(token).metadata(token.to_vec())).await;
+
+            let holder = ground.locks.read("r").holder().await.unwrap().unwrap();
+            assert_eq!((holder.token().as_bytes(), &holder.metadata()[..]), (token, token));
+            assert_eq!(holder.mode(), Mode::Write);
+            assert!(!read.is_still_held().await.unwrap());
+
+            // Taken back, it is the reader again that it was.
+            assert!(write.release().await.unwrap().was_held());
+            let read = take(&ground.locks.read("r").token(token).metadata(token.to_vec())).await;
+            let before = ground.spy.withdrawals();
+            ground.spy.fail_acquires([Fault::LoseReply]);
+            assert!(ground.locks.write("r").token(token).try_acquire().await.is_err());
+            eventually(async || ground.spy.withdrawals() > before).await;
+            assert!(read.is_still_held().await.unwrap());
+            assert!(read.release().await.unwrap().was_held());
+        }
+    }
+
+    async fn a_fencing_number_is_never_given_twice_even_if_an_attempt_comes_again_later(ground: Ground) {
+        ground.spy.fail_acquires([Fault::Repeat]);
+        let one = take(&ground.locks.read("r").fencing()).await;
+        let two = take(&ground.elsewhere.read("r").fencing()).await;
+
+        let again = ground.spy.arrive().await.unwrap().unwrap();
+
+        let Grant::Granted { fence: Some(number) } = again else {
+            panic!("it holds the lock: {again:?}");
+        };
+        assert!(one.fencing_number() < two.fencing_number());
+        assert!(number == one.fencing_number().unwrap() || number > two.fencing_number().unwrap());
+        assert!(one.is_still_held().await.unwrap());
+        assert_eq!(ground.locks.read("r").holders().await.unwrap().len(), 2);
+    }
+
     async fn another_process_adopts_and_releases_a_member(ground: Ground) {
         let read = take(&reader(&ground, "a")).await;
 
@@ -325,4 +363,24 @@ async fn the_keys_of_a_read_write_lock_live_as_long_as_the_longest_member() {
     assert!(ttl() > 5_000 && ttl() <= 10_000);
     assert!(ground.locks.read("r").force_release().await.unwrap());
     assert_eq!(members(), None);
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn members_whose_notes_the_server_dropped_exclude_everyone_until_they_end() {
+    let ground = Ground::on_redis();
+    let server = ground.server.as_ref().unwrap();
+    let lock = ground.locks.read("r");
+    let guard = take(&reader(&ground, "a").ttl(MINUTE)).await;
+    let notes: Vec<String> = server.command(&["KEYS", "*:~rn"]);
+    server.command::<()>(&["DEL", &notes[0]]);
+
+    assert!(is_busy(&lock).await);
+    assert!(is_busy(&ground.elsewhere.write("r")).await);
+    let holders = lock.holders().await.unwrap();
+    assert_eq!(holders.len(), 1);
+    assert_eq!(holders[0].token(), guard.token());
+    assert_eq!(guard.release().await.unwrap(), Released::HeldByAnother);
+    assert!(lock.release(&Token::new("a")).await.unwrap().was_held());
+    assert!(!is_busy(&lock).await);
 }

@@ -21,6 +21,15 @@ async fn waiter(ground: &Ground, name: &str) -> tokio::task::JoinHandle<Instant>
     task
 }
 
+/// How a lock ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Release,
+    Force,
+    Shorten,
+    Time,
+}
+
 on_both! {
     async fn a_waiter_is_woken_by_a_release(ground: Ground) {
         let guard = take(&ground.elsewhere.lock("job")).await;
@@ -68,6 +77,40 @@ on_both! {
         assert!(shortened.elapsed() < Duration::from_secs(2));
     }
 
+    async fn whoever_waits_is_woken_however_the_lock_ends(ground: Ground) {
+        let (here, there) = (&ground.locks, &ground.elsewhere);
+        for (held, wanted) in [
+            (there.lock("job"), here.lock("job")),
+            (there.lock_all(["job", "b"]), here.lock("b")),
+            (there.read("job"), here.write("job")),
+            (there.write("job"), here.write("job")),
+            (there.write("job"), here.read("job")),
+        ] {
+            for end in [End::Release, End::Force, End::Shorten, End::Time] {
+                let ttl = if end == End::Time { ms(100) } else { MINUTE };
+                let guard = take(&held.clone().ttl(ttl)).await;
+                let before = ground.spy.acquires();
+                let waiting = spawn({
+                    let request = wanted.clone().wait(MINUTE);
+                    async move { request.acquire().await.unwrap().release().await.unwrap() }
+                });
+                eventually(async || ground.spy.acquires() > before).await;
+
+                let ended = Instant::now();
+                match end {
+                    End::Release => assert!(guard.release().await.unwrap().was_held()),
+                    End::Force => assert!(held.force_release().await.unwrap()),
+                    End::Shorten => guard.extend(ms(50)).await.unwrap(),
+                    End::Time => guard.keep(),
+                }
+
+                assert!(waiting.await.unwrap().was_held());
+                assert!(ended.elapsed() < Duration::from_secs(1), "{end:?}: {:?}", ended.elapsed());
+                eventually(async || !held.is_held().await.unwrap()).await;
+            }
+        }
+    }
+
     async fn a_wait_that_is_over_says_so_and_not_before_its_time(ground: Ground) {
         let _guard = take(&ground.elsewhere.lock("job").ttl(MINUTE)).await;
         let before = Instant::now();
@@ -90,6 +133,20 @@ on_both! {
             let error = request.acquire().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Busy);
             assert!(!error.busy().unwrap().deadline_passed());
+            assert_eq!(ground.spy.acquires() - before, 1);
+        }
+    }
+
+    async fn a_wait_of_nothing_is_one_attempt_whatever_else_is_asked_for(ground: Ground) {
+        let _guard = take(&ground.elsewhere.lock("job")).await;
+        let lock = ground.locks.lock("job").wait(Duration::ZERO);
+
+        for request in [
+            lock.clone().retry(Retry::linear(ms(5))),
+            lock.clone().deadline(Instant::now() + MINUTE),
+        ] {
+            let before = ground.spy.acquires();
+            assert_eq!(request.acquire().await.unwrap_err().kind(), ErrorKind::Busy);
             assert_eq!(ground.spy.acquires() - before, 1);
         }
     }

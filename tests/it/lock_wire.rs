@@ -93,3 +93,18 @@ async fn a_key_that_is_set_is_never_without_an_end() {
         assert!(server.command::<i64>(&["PTTL", &key]) > 0, "{key}");
     }
 }
+
+#[tokio::test]
+async fn a_token_that_copies_the_value_of_another_is_another() {
+    let ground = Ground::on_redis();
+    let server = ground.server.as_ref().unwrap();
+    let lock = ground.locks.lock("nightly-report");
+    let guard = take(&lock.clone().token("foo").metadata("bar")).await;
+    let value: Vec<u8> = server.command(&["GET", KEY]);
+
+    assert!(is_busy(&lock.clone().token(&value)).await);
+    let released = lock.release(&Token::new(&value)).await.unwrap();
+    assert_eq!(released, Released::HeldByAnother);
+
+    assert!(guard.is_still_held().await.unwrap());
+}

@@ -52,6 +52,12 @@ mod leases;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lock_cancel;
+#[cfg(test)]
+mod lock_contention;
+#[cfg(test)]
+mod lock_example;
+#[cfg(test)]
 mod lock_exclusive;
 #[cfg(test)]
 mod lock_extend;
@@ -66,9 +72,13 @@ mod lock_model;
 #[cfg(test)]
 mod lock_multi;
 #[cfg(test)]
+mod lock_process;
+#[cfg(test)]
 mod lock_server;
 #[cfg(test)]
 mod lock_shared;
+#[cfg(test)]
+mod lock_subscription;
 #[cfg(test)]
 mod lock_token;
 #[cfg(test)]

@@ -199,7 +199,7 @@ fn channels(call: Call, keys: &[Key]) -> Call {
 }
 
 fn tombstone(claim: &Claim) -> String {
-    first(claim).companion(&format!("x:{}", claim.attempt()))
+    first(claim).companion(&["x:", claim.attempt()].concat())
 }
 
 /// 0 means persistent; no other time to live is 0.

@@ -13,12 +13,13 @@
 
 mod calls;
 mod replies;
-pub(crate) mod scripts;
+mod scripts;
 mod watch;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{Client, FromRedisValue};
+use tokio::sync::Semaphore;
 
 use self::{calls::channel, watch::RedisWatch};
 use super::{
@@ -30,6 +31,9 @@ use super::{
 };
 use crate::link::{Call, Link, Script, Settings, Subscription};
 
+/// So many operations are under way at once; the others wait for those.
+const TURNS: usize = 512;
+
 /// The backend of [`LockManager::redis`](super::LockManager::redis).
 ///
 /// One connection for commands, opened by the first one, and one for all waits, opened by the
@@ -40,6 +44,8 @@ pub struct RedisLock {
     link: Link,
     subscription: Subscription,
     topology: Topology,
+    /// A crowd takes turns, since a link turns away what it has no room for.
+    turns: Arc<Semaphore>,
 }
 
 /// What kind of server is spoken to.
@@ -81,6 +87,7 @@ impl RedisLock {
             link: Link::new(&client, settings("locks")),
             subscription: Subscription::new(&client, settings("lock releases")),
             topology: Topology::default(),
+            turns: Arc::new(Semaphore::new(TURNS)),
         }
     }
 
@@ -95,13 +102,17 @@ impl RedisLock {
         script: &'static Script,
         call: Call,
     ) -> Result<T, Error> {
+        let _turn = self.turns.acquire().await.map_err(Error::unavailable)?;
         Ok(self.link.invoke(script, call).await?)
     }
 
     fn check_slots(&self, keys: &[Key]) -> Result<(), Error> {
+        if self.topology == Topology::Standalone {
+            return Ok(());
+        }
         let mut slots = keys.iter().map(Key::slot);
         let first = slots.next();
-        if self.topology == Topology::Cluster && slots.any(|slot| Some(slot) != first) {
+        if slots.any(|slot| Some(slot) != first) {
             return Err(Error::new(ErrorKind::CrossSlot));
         }
         Ok(())
@@ -121,7 +132,7 @@ impl Lock for RedisLock {
         Box::pin(async move {
             self.check_slots(claim.keys())?;
             let (script, call) = calls::acquire(claim, terms);
-            replies::grant(&self.invoke::<Vec<_>>(script, call).await?)
+            replies::grant(&self.invoke(script, call).await?)
         })
     }
 

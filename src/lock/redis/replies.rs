@@ -15,7 +15,17 @@ use crate::{
 /// How many hex digits name an attempt.
 const ATTEMPT: usize = 16;
 
-pub(super) fn grant(reply: &[Value]) -> Result<Grant, Error> {
+pub(super) fn grant(reply: &Value) -> Result<Grant, Error> {
+    match reply {
+        Value::Int(-3) => Ok(Grant::Granted { fence: None }),
+        Value::Int(-4) => Ok(Grant::Withdrawn),
+        Value::Int(wait) => Ok(Grant::Busy(Busy::new(Obstacle::Holder, remaining(*wait)))),
+        Value::Array(words) => told(words),
+        _ => Err(strange()),
+    }
+}
+
+fn told(reply: &[Value]) -> Result<Grant, Error> {
     let [word, rest @ ..] = reply else {
         return Err(strange());
     };

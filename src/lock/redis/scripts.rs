@@ -4,8 +4,8 @@ use crate::link::Script;
 
 pub(super) static ACQUIRE: Script = Script::new(include_str!("scripts/acquire.lua"));
 pub(super) static ACQUIRE_PLAIN: Script = Script::new(include_str!("scripts/acquire_plain.lua"));
-/// Compare and delete: of the locks' keys, and of any other key that holds a token.
-pub(crate) static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
+/// Compare and delete.
+pub(super) static RELEASE: Script = Script::new(include_str!("scripts/release.lua"));
 pub(super) static EXTEND: Script = Script::new(include_str!("scripts/extend.lua"));
 pub(super) static WITHDRAW: Script = Script::new(include_str!("scripts/withdraw.lua"));
 pub(super) static HOLDER: Script = Script::new(include_str!("scripts/holder.lua"));

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
-use tower_stampede::lock::{Attempt, ErrorKind, Guard, Holder, LockManager, Released, Token};
+use tower_stampede::lock::{
+    Attempt, ErrorKind, Guard, Holder, LockManager, Released, Token, backend::Grant,
+};
 
 use super::{End, JUMP, Life, both_backends, life};
 use crate::lock_ground::{Fault, Ground, eventually};
@@ -22,6 +24,8 @@ enum Command {
         key: usize,
         fault: Fault,
     },
+    /// What was overtaken by its own withdrawal comes in at last.
+    Arrive,
     Release {
         guard: prop::sample::Index,
     },
@@ -50,11 +54,13 @@ fn command() -> impl Strategy<Value = Command> {
             Fault::LoseReply,
             Fault::LoseRequest,
             Fault::Unavailable,
+            Fault::Overtake,
         ])
     };
     prop_oneof![
         5 => (key(), life(), any::<bool>()).prop_map(|(key, life, there)| Command::Acquire { key, life, there }),
         2 => (key(), fault()).prop_map(|(key, fault)| Command::AcquireFailing { key, fault }),
+        2 => Just(Command::Arrive),
         4 => guard().prop_map(|guard| Command::Release { guard }),
         1 => (guard(), fault()).prop_map(|(guard, fault)| Command::ReleaseFailing { guard, fault }),
         1 => key().prop_map(|key| Command::ReleaseForeign { key }),
@@ -143,6 +149,12 @@ impl Run<'_> {
                 self.acquire(locks, *key, *life).await
             }
             Command::AcquireFailing { key, fault } => self.acquire_failing(*key, *fault).await,
+            Command::Arrive => {
+                if let Some(arrived) = self.ground.spy.arrive().await {
+                    prop_assert!(matches!(arrived.unwrap(), Grant::Withdrawn));
+                }
+                Ok(())
+            }
             Command::Release { guard } => {
                 let Some((key, guard)) = self.pick(*guard) else {
                     return Ok(());

@@ -37,6 +37,15 @@ enum Ambush {
     CutAfter(usize),
     /// Something that is not the protocol comes in their place.
     Garble,
+    /// Only so many of them pass at first, and the others so much later.
+    Split(usize, Duration),
+}
+
+/// An ambush that lets so many pieces pass before it springs.
+#[derive(Clone, Copy, Debug)]
+struct Trap {
+    spared: u32,
+    ambush: Ambush,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +75,7 @@ enum Order {
     Faults(Box<dyn FnOnce(&mut Faults) + Send>, mpsc::Sender<()>),
     Refuse(mpsc::Sender<()>),
     Accept(mpsc::Sender<()>),
-    Ambush(Direction, Ambush, mpsc::Sender<()>),
+    Ambush(Direction, Trap, mpsc::Sender<()>),
     Count(mpsc::Sender<Counts>),
 }
 
@@ -152,22 +161,32 @@ impl FaultProxy {
 
     /// The server executes the next request; its reply is lost with the connection.
     pub fn lose_next_reply(&self) {
-        self.ask(|done| Order::Ambush(Direction::Reply, Ambush::Lose, done));
+        self.lose_reply_after(0);
+    }
+
+    /// As [`lose_next_reply`](Self::lose_next_reply), but so many replies come back first.
+    pub fn lose_reply_after(&self, spared: u32) {
+        self.trap(Direction::Reply, spared, Ambush::Lose);
     }
 
     /// The next request is lost with the connection; the server never sees it.
     pub fn lose_next_request(&self) {
-        self.ask(|done| Order::Ambush(Direction::Request, Ambush::Lose, done));
+        self.trap(Direction::Request, 0, Ambush::Lose);
     }
 
     /// Cuts the connection after `bytes` bytes of the next reply.
     pub fn cut_in_next_reply(&self, bytes: usize) {
-        self.ask(|done| Order::Ambush(Direction::Reply, Ambush::CutAfter(bytes), done));
+        self.trap(Direction::Reply, 0, Ambush::CutAfter(bytes));
     }
 
     /// The client gets something that is not the protocol in place of the next reply.
     pub fn garble_next_reply(&self) {
-        self.ask(|done| Order::Ambush(Direction::Reply, Ambush::Garble, done));
+        self.trap(Direction::Reply, 0, Ambush::Garble);
+    }
+
+    /// The first `bytes` bytes of the next reply come at once and the others after `pause`.
+    pub fn split_next_reply(&self, bytes: usize, pause: Duration) {
+        self.trap(Direction::Reply, 0, Ambush::Split(bytes, pause));
     }
 
     /// Ends every fault. Connections that were cut stay cut.
@@ -187,6 +206,10 @@ impl FaultProxy {
 
     fn set(&self, change: impl FnOnce(&mut Faults) + Send + 'static) {
         self.ask(|done| Order::Faults(Box::new(change), done));
+    }
+
+    fn trap(&self, direction: Direction, spared: u32, ambush: Ambush) {
+        self.ask(|done| Order::Ambush(direction, Trap { spared, ambush }, done));
     }
 
     fn ask<T>(&self, order: impl FnOnce(mpsc::Sender<T>) -> Order) -> T {
@@ -255,8 +278,8 @@ impl Proxy {
                 self.ambushes.clear();
                 done
             }
-            Order::Ambush(direction, ambush, done) => {
-                self.ambushes.lay(direction, ambush);
+            Order::Ambush(direction, trap, done) => {
+                self.ambushes.lay(direction, trap);
                 done
             }
             Order::Count(answer) => {
@@ -279,28 +302,34 @@ impl Proxy {
 
 #[derive(Default)]
 struct Ambushes {
-    request: Mutex<Option<Ambush>>,
-    reply: Mutex<Option<Ambush>>,
+    request: Mutex<Option<Trap>>,
+    reply: Mutex<Option<Trap>>,
 }
 
 impl Ambushes {
-    fn lay(&self, direction: Direction, ambush: Ambush) {
-        *self.of(direction).lock().expect("nobody panics here") = Some(ambush);
+    fn lay(&self, direction: Direction, trap: Trap) {
+        *self.of(direction).lock().expect("nobody panics here") = Some(trap);
     }
 
     fn spring(&self, direction: Direction) -> Option<Ambush> {
-        self.of(direction)
-            .lock()
-            .expect("nobody panics here")
-            .take()
+        let mut trap = self.of(direction).lock().expect("nobody panics here");
+        match &mut *trap {
+            Some(Trap { spared: 0, .. }) => trap.take().map(|trap| trap.ambush),
+            Some(trap) => {
+                trap.spared -= 1;
+                None
+            }
+            None => None,
+        }
     }
 
     fn clear(&self) {
-        self.spring(Direction::Request);
-        self.spring(Direction::Reply);
+        for direction in [Direction::Request, Direction::Reply] {
+            *self.of(direction).lock().expect("nobody panics here") = None;
+        }
     }
 
-    fn of(&self, direction: Direction) -> &Mutex<Option<Ambush>> {
+    fn of(&self, direction: Direction) -> &Mutex<Option<Trap>> {
         match direction {
             Direction::Request => &self.request,
             Direction::Reply => &self.reply,
@@ -375,6 +404,12 @@ impl Pump {
                 None => to.write_all(piece).await,
                 Some(Ambush::Garble) => to.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await,
                 Some(Ambush::Lose) => return,
+                Some(Ambush::Split(bytes, pause)) => {
+                    let (head, tail) = piece.split_at(bytes.min(length));
+                    drop(to.write_all(head).await);
+                    sleep(pause).await;
+                    to.write_all(tail).await
+                }
                 Some(Ambush::CutAfter(bytes)) => {
                     drop(to.write_all(&piece[..bytes.min(length)]).await);
                     return;

@@ -3,6 +3,18 @@
 -- each lock.
 -- Says: 1 released, 0 expired, -1 held by another; 2 released, but telling the waiters was refused.
 local value, prefix = ARGV[1], ARGV[2]
+
+local function remove(i)
+    redis.call('DEL', KEYS[i])
+    local told = redis.pcall('PUBLISH', ARGV[2 + i], '')
+    return type(told) == 'number'
+end
+
+-- What most releases are.
+if #KEYS == 1 and redis.call('GET', KEYS[1]) == value then
+    return remove(1) and 1 or 2
+end
+
 local missing, result = false, 1
 for i = 1, #KEYS do
     local held = redis.call('GET', KEYS[i])
@@ -16,9 +28,7 @@ if missing then
     return 0
 end
 for i = 1, #KEYS do
-    redis.call('DEL', KEYS[i])
-    local told = redis.pcall('PUBLISH', ARGV[2 + i], '')
-    if type(told) == 'table' and told.err then
+    if not remove(i) then
         result = 2
     end
 end

@@ -57,8 +57,13 @@ local function settle()
     end
 end
 
+-- A member without a note (a server that ran out of memory may have dropped the notes alone) excludes
+-- everyone, and has no attempt of its own.
 local function member(token)
     local note = redis.call('HGET', notes, 'm' .. token)
+    if not note and redis.call('ZSCORE', members, token) then
+        note = 'w' .. string.rep('0', ATTEMPT)
+    end
     if not note then
         return nil
     end

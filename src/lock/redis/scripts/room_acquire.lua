@@ -35,7 +35,7 @@ end
 
 local own = member(token)
 if own and own.attempt == attempt then
-    return {'granted', KEYS[5] and redis.call('GET', KEYS[5]) or ''}
+    return {'granted', number()}
 end
 if own and own.mode == 'r' and mode == 'r' then
     return {'held', remaining(redis.call('ZSCORE', members, token))}

@@ -4,7 +4,7 @@ local found = {}
 local all = redis.call('ZRANGE', members, 0, -1, 'WITHSCORES')
 for i = 1, #all, 2 do
     found[#found + 1] = all[i]
-    found[#found + 1] = redis.call('HGET', notes, 'm' .. all[i])
+    found[#found + 1] = member(all[i]).note
     found[#found + 1] = remaining(all[i + 1])
 end
 return found
