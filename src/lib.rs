@@ -96,6 +96,7 @@ mod layer;
 mod link;
 mod local;
 pub mod lock;
+mod memos;
 mod policy;
 mod purges;
 mod service;

@@ -9,18 +9,19 @@ use foldhash::fast::RandomState;
 use moka::{Expiry, ops::compute::Op, sync::Cache};
 use tokio::time::Instant;
 
+pub(crate) use crate::memos::{Memo, Note};
 use crate::{
     entry::{self, Entry, Fields, Worth},
-    flight::Failure,
     key::{self, Digest, Key},
-    purges::{Moment, Purges},
+    memos::Memos,
+    purges::Purges,
 };
 
 /// The entries of this process. Reading is synchronous and takes no lock of ours.
 #[derive(Debug)]
 pub(crate) struct Local {
     slots: Cache<Key, Slot, RandomState>,
-    memos: Cache<Key, Memo, RandomState>,
+    memos: Memos,
 }
 
 #[derive(Clone, Debug)]
@@ -33,25 +34,7 @@ enum Slot {
 #[derive(Debug)]
 pub(crate) struct Variants {
     pub(crate) fields: Fields,
-    known: Mutex<Vec<(Key, Instant)>>,
-}
-
-/// A short note beside a key.
-#[derive(Clone, Debug)]
-pub(crate) struct Memo {
-    pub(crate) note: Note,
-    pub(crate) until: Instant,
-    /// When the build began that it was learnt from: a purge forgets it.
-    pub(crate) began: Moment,
-}
-
-/// What a memo says.
-#[derive(Clone, Debug)]
-pub(crate) enum Note {
-    /// The last response declared itself uncacheable: nobody waits for the next one.
-    HitForMiss,
-    /// The last build failed: newcomers share that failure.
-    Failed(Arc<Failure>),
+    known: Mutex<Vec<(Digest, Instant)>>,
 }
 
 /// What the local tier has for a request.
@@ -88,7 +71,7 @@ impl Expiry<Key, Slot> for Backstop {
 
 impl Local {
     /// A tier of at most `capacity` bytes, keys and fields counted, with at most `memos` memos.
-    pub(crate) fn new(capacity: u64, memos: u64) -> Self {
+    pub(crate) fn new(capacity: u64, memos: usize) -> Self {
         let slots = Cache::builder()
             .max_capacity(capacity)
             .weigher(|key: &Key, slot: &Slot| {
@@ -100,9 +83,7 @@ impl Local {
             })
             .expire_after(Backstop)
             .build_with_hasher(RandomState::default());
-        let memos = Cache::builder()
-            .max_capacity(memos)
-            .build_with_hasher(RandomState::default());
+        let memos = Memos::new(memos);
         Self { slots, memos }
     }
 
@@ -179,17 +160,15 @@ impl Local {
 
     /// The note beside `key`, if no purge of `tag` has overtaken it.
     pub(crate) fn note(&self, key: &Key, tag: Digest, purges: &Purges) -> Option<Note> {
-        let memo = self.memos.get(key)?;
-        let valid = Instant::now() < memo.until && !purges.overtake(memo.began, &[tag]);
-        valid.then_some(memo.note)
+        self.memos.note(key, tag, purges)
     }
 
     pub(crate) fn set_memo(&self, key: Key, memo: Memo) {
-        self.memos.insert(key, memo);
+        self.memos.set(key, memo);
     }
 
     pub(crate) fn clear_memo(&self, key: &Key) {
-        self.memos.invalidate(key);
+        self.memos.clear(key);
     }
 
     /// Entries, and the bytes they take, as last counted.
@@ -201,12 +180,12 @@ impl Local {
 impl Variants {
     /// Makes room for one more variant, if there are fewer than `limit` live ones.
     pub(crate) fn admit(&self, key: &Key, until: Instant, limit: usize) -> bool {
-        let now = Instant::now();
+        let (now, digest) = (Instant::now(), key.digest());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(other, until)| other != key && now < *until);
+        known.retain(|(other, until)| *other != digest && now < *until);
         let free = known.len() < limit;
         if free {
-            known.push((key.clone(), until));
+            known.push((digest, until));
         }
         free
     }
@@ -223,7 +202,10 @@ mod tests {
     use http::{HeaderMap, StatusCode};
 
     use super::*;
-    use crate::entry::{Built, Head, Lifetime, Origin};
+    use crate::{
+        entry::{Built, Head, Lifetime, Origin},
+        purges::Moment,
+    };
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -9,13 +9,14 @@ use crate::{
     local::Local,
     purges::Purges,
     shared::{Coherence, Shared, Tier},
+    time::LONGEST,
 };
 
 /// So many purged tags are remembered; beyond, the local tier starts anew.
 const REMEMBERED_PURGES: usize = 100_000;
 
-/// So many memos (hit-for-miss, failures) are kept.
-const MEMOS: u64 = 10_000;
+/// So many memos (hit-for-miss, failures) are kept at most, and as many KiB of them.
+const MEMOS: usize = 10_000;
 
 /// Configures a [`Cache`].
 #[derive(Debug)]
@@ -72,14 +73,14 @@ impl CacheBuilder {
 
     /// For how long a failed build answers those who come after it, in this process. Default: 1 s.
     pub fn failure_memo(mut self, period: Duration) -> Self {
-        self.failure_memo = period;
+        self.failure_memo = period.min(LONGEST);
         self
     }
 
     /// For how long nobody waits for a response that has declared itself uncacheable. Default:
     /// 30 s; the first storable response ends it early.
     pub fn hit_for_miss(mut self, period: Duration) -> Self {
-        self.hit_for_miss = period;
+        self.hit_for_miss = period.min(LONGEST);
         self
     }
 

@@ -98,6 +98,14 @@ impl Failure {
         }
     }
 
+    /// The memory it takes, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Response(entry) | Self::Stale(entry) => entry.weight(),
+            Self::Status(_) => 0,
+        }
+    }
+
     /// The failure as other processes are told of it.
     pub(crate) fn as_entry(&self, began: Moment) -> Arc<Entry> {
         let status = match self {
