@@ -9,7 +9,7 @@ use tower_stampede::{BufferLayer, Cache, OnDisconnect};
 
 use crate::support::{
     client::{Ended, ask, assert_nothing_is_left, behind, get, herd, same, settle, until, with},
-    origin::{Gate, Origin, fresh, head, held, reply},
+    origin::{Gate, Origin, fresh, head, held, no_store, reply},
 };
 
 fn ms(milliseconds: u64) -> Duration {
@@ -365,5 +365,30 @@ async fn a_cancelling_layer_drops_a_body_that_nobody_reads_any_more() {
     reader.leave(0);
     frames.dropped().await;
 
+    assert_nothing_is_left(&cache).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelling_layer_drops_a_build_that_nobody_else_would_have_waited_for() {
+    let cache = Cache::in_memory();
+    let gate = Gate::closed();
+    let passed = gate.clone();
+    let origin = Origin::new(move |_| {
+        let gate = passed.clone();
+        async move {
+            gate.pass().await;
+            no_store("yours")
+        }
+    });
+    let service = behind(&layer(&cache).on_disconnect(OnDisconnect::Cancel), &origin);
+    gate.let_pass(1);
+    ask(&service, get("/report")).await;
+
+    let only = same(&service, 1, "/report");
+    origin.called(2).await;
+    only.leave(0);
+    origin.idle().await;
+
+    assert_eq!((origin.builds(), origin.finished()), (2, 1));
     assert_nothing_is_left(&cache).await;
 }
