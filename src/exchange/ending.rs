@@ -23,6 +23,9 @@ use crate::{
     shared::{Filled, Held, Release},
 };
 
+/// A resource that seems to vary by more fields than these is learnt anew.
+const MOST_FIELDS: usize = 32;
+
 /// A failure's response with a larger body is shared as its status alone: memos are many.
 const LARGEST_FAILURE: usize = 64 * 1024;
 
@@ -76,7 +79,11 @@ where
         let local = self.cache.local();
         let known = local.fields(&self.resource);
         let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
-        let fields = match known.union(judged.vary.clone()) {
+        let all = match known.union(judged.vary.clone()) {
+            Vary::Fields(fields) if fields.len() > MOST_FIELDS => judged.vary.clone(),
+            all => all,
+        };
+        let fields = match all {
             Vary::None => return Some((self.resource.clone(), judged.head.clone())),
             Vary::Any => return None,
             Vary::Fields(fields) => fields.into(),
@@ -84,6 +91,9 @@ where
         let variants = local.varies(&self.resource, Arc::clone(&fields));
         let variant = Variant::of(fields, &self.asked.headers);
         let key = self.resource.variant(&variant.values);
+        if key.as_bytes().len() > self.policy.key.max_length {
+            return None;
+        }
         let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
@@ -139,7 +149,7 @@ where
             let entry = entry::unstored(head, body, trailers, self.pilot.flight().began);
             self.land_for_those_here(Verdict::Shared(entry));
         }
-        self.give_back(Release::Nothing).await;
+        self.let_go().await;
     }
 
     pub(super) async fn fail_with_panic(mut self, payload: Payload) {
@@ -151,13 +161,18 @@ where
     /// Shares a failure with the flight, and remembers it for a moment.
     pub(super) async fn fail(mut self, failure: Failure, detail: &'static str) {
         tracing::debug!(detail, "the build failed");
-        let stale = self.stand_in().cloned();
-        let failure = Arc::new(stale.map_or(failure, Failure::Stale));
+        let failure = Arc::new(failure);
+        let stale = self
+            .stand_in()
+            .map(|stale| Arc::new(Failure::Stale(Arc::clone(stale))));
         // Not sealed: who comes before it is remembered shares it here.
-        self.land(Verdict::Failed(Arc::clone(&failure)));
+        self.land(Verdict::Failed(
+            stale.unwrap_or_else(|| Arc::clone(&failure)),
+        ));
         let period = self.cache.failure_memo();
         let entry = failure.as_entry(self.pilot.flight().began);
         if self.give_back(Release::Failed(period, &entry)).await == Held::Ours {
+            // Whoever comes later looks for a stale entry of its own: a memo keeps none alive.
             self.remember(Note::Failed(failure), period);
         }
     }
@@ -194,6 +209,13 @@ where
             began: self.pilot.flight().began,
         };
         self.cache.local().set_memo(key, memo);
+    }
+
+    /// Gives the lease back with nothing for other processes.
+    pub(super) async fn let_go(&mut self) {
+        // Those who wait elsewhere look for it for as long as for a failure.
+        let period = self.cache.failure_memo();
+        self.give_back(Release::Unshared(period)).await;
     }
 
     /// Gives the lease back, if there is one. What the build has learnt holds for the key unless the

@@ -32,7 +32,6 @@ use crate::{
     judge::{self, Alone, Fate, Judged, Plan},
     key::{Digest, Key},
     policy::Policy,
-    shared::Release,
     status::{End, Forward, Outcome},
     time,
 };
@@ -140,7 +139,7 @@ where
         }
         self.land_for_those_here(Verdict::Uncacheable);
         self.deliver_passed(parts, body, reason.as_str());
-        self.give_back(Release::Nothing).await;
+        self.let_go().await;
     }
 
     /// Whether the response says so itself.
@@ -182,7 +181,7 @@ where
                 let outcome = Outcome::forward(self.reason(), End::Unstored);
                 let outcome = outcome.confirmed().because(reason.as_str());
                 self.deliver_whole(parts, whole, outcome);
-                self.give_back(Release::Nothing).await;
+                self.let_go().await;
             }
             Plan::Together(mut judged) => {
                 if !speaks_of_it {
@@ -285,7 +284,7 @@ where
             Drained::NoRoom(_) => {
                 self.land_for_those_here(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
-                self.give_back(Release::Nothing).await;
+                self.let_go().await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);

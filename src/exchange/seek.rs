@@ -110,6 +110,8 @@ impl Seek<'_> {
                 Claims::Settled(sought) => return sought,
                 Claims::Busy { since, left } => {
                     awaited = Some(since);
+                    // It answered: from now on the build is what is waited for.
+                    budget = shared.budget();
                     left
                 }
             };

@@ -115,7 +115,8 @@ pub(crate) enum Claimed {
         failure: Arc<Entry>,
         stale: Option<Arc<Entry>>,
     },
-    /// There is nothing fresh, and a look was all that was asked for.
+    /// There is nothing fresh, and a look was all that was asked for, or the build that was waited for
+    /// was for its own process.
     Absent {
         stale: Option<Arc<Entry>>,
     },
@@ -166,6 +167,8 @@ pub(crate) enum Filled {
 #[derive(Debug)]
 pub(crate) enum Release<'a> {
     Nothing,
+    /// The response was for those of this process: those who wait elsewhere build, each for itself.
+    Unshared(Duration),
     /// Nobody need wait for the next one.
     HitForMiss(Duration),
     /// Those who wait elsewhere share the failure.
