@@ -18,6 +18,10 @@
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod bounds;
+#[cfg(all(test, feature = "redis"))]
+mod busy;
+#[cfg(test)]
 mod cancel;
 #[cfg(test)]
 mod coalescing;
