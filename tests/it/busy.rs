@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use tower_stampede::Cache;
+use tower_stampede::{Cache, OnDisconnect};
 
 use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
     worker::{
-        Handler, Incoming, Outgoing, Worker, cache, get, layer, text, uncacheable, until, waiting,
+        Handler, Incoming, Outgoing, Worker, cache, failing, get, layer, settled, text,
+        uncacheable, until, waiting,
     },
 };
 
@@ -91,4 +92,103 @@ async fn a_slow_redis_does_not_use_up_the_patience_for_the_build_of_another_proc
 
     assert!(answers.iter().all(|answer| answer.text() == "build 3"));
     assert_eq!(far.send(get("/report")).await.text(), "build 3");
+}
+
+/// A worker whose only client leaves while it builds under a lease, and another one that waits.
+async fn left_alone(
+    choice: OnDisconnect,
+    handler: &Handler,
+    redis: &RedisServer,
+) -> (Cache, Worker) {
+    let caches = [0; 2].map(|_| cache(redis.url()));
+    let alone = handler.worker(&layer(&caches[0]).on_disconnect(choice), text);
+    let other = handler.worker(&layer(&caches[1]), text);
+    let client = tokio::spawn(async move { alone.get("/report").await });
+    handler.has_begun(1).await;
+    client.abort();
+    waiting(&caches, 0).await;
+    let [cache, _] = caches;
+    (cache, other)
+}
+
+#[tokio::test]
+async fn a_build_that_its_client_has_left_is_finished_for_the_other_processes() {
+    let (redis, handler) = (RedisServer::start(), Handler::held());
+    let (cache, other) = left_alone(OnDisconnect::Finish, &handler, &redis).await;
+
+    let waits = other.herd("/report", 3);
+    handler.let_go();
+    let answers = waits.answers().await;
+
+    assert!(answers.iter().all(|answer| answer.text() == "build 1"));
+    settled(&cache).await;
+    until(|| leases(&redis).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_build_that_its_last_client_has_cancelled_gives_its_lease_to_the_other_processes() {
+    let (redis, handler) = (RedisServer::start(), Handler::held());
+    let (cache, other) = left_alone(OnDisconnect::Cancel, &handler, &redis).await;
+    settled(&cache).await;
+
+    let waits = other.herd("/report", 3);
+    handler.has_begun(2).await;
+    handler.let_go();
+
+    for answer in waits.answers().await {
+        assert_eq!(answer.text(), "build 2");
+    }
+    until(|| leases(&redis).is_empty()).await;
+}
+
+fn leases(redis: &RedisServer) -> Vec<String> {
+    redis.command(&["KEYS", "*:l*"])
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_is_built_to_reach_a_redis_that_stands_still() {
+    let (redis, handler) = (RedisServer::start(), Handler::held());
+    let cache = cache(redis.url());
+    let worker = warm(&handler, &cache, "/warm").await;
+    settled(&cache).await;
+
+    let herd = worker.herd("/report", 10);
+    handler.has_begun(2).await;
+    waiting(std::slice::from_ref(&cache), 10).await;
+    redis.pause();
+    handler.let_go();
+    let answers = herd.answers().await;
+
+    // The fill is still under way.
+    assert_eq!(cache.stats().flights, 1);
+    assert!(answers.iter().all(|answer| answer.text() == "build 2"));
+    redis.resume();
+}
+
+#[tokio::test]
+async fn without_redis_every_process_builds_once_whatever_becomes_of_the_build() {
+    let mut redis = RedisServer::start();
+    redis.kill();
+    let caches = [0; 4].map(|_| cache(redis.url()));
+    let kinds: [(&str, fn(usize, &Incoming) -> Outgoing); 3] = [
+        ("/stored", text),
+        ("/failing", failing),
+        ("/unstated", stating_nothing),
+    ];
+    for (path, respond) in kinds {
+        let handler = Handler::held();
+        let workers = caches
+            .each_ref()
+            .map(|cache| handler.worker(&layer(cache), respond));
+
+        let herds = workers.each_ref().map(|worker| worker.herd(path, 50));
+        handler.has_begun(4).await;
+        waiting(&caches, 200).await;
+        handler.let_go();
+        for herd in herds {
+            assert_eq!(herd.answers().await.len(), 50);
+        }
+
+        assert_eq!(handler.builds(), 4, "{path}");
+    }
 }

@@ -83,6 +83,8 @@ mod lock_wire;
 mod operations;
 #[cfg(test)]
 mod redis_faults;
+#[cfg(all(test, feature = "redis"))]
+mod settings;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]
