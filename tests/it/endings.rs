@@ -11,20 +11,12 @@ use std::{
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache, Mode};
+use tower_stampede::{Cache, Mode};
 
 use crate::support::{
-    client::{Ended, ask, assert_nothing_is_left, behind, get, same, settle},
+    client::{Ended, ask, assert_nothing_is_left, behind, get, layer, ms, same, settle},
     origin::{Origin, OriginError, endless, failure, fresh, head, no_store},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== three endings =====
 

@@ -8,26 +8,20 @@ use std::{
     time::Duration,
 };
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache};
+use tower_stampede::Cache;
 
 use crate::support::{
-    client::{Ended, ask, assert_nothing_is_left, behind, get, herd, same, settle, until, with},
-    origin::{Call, Origin, endless, frames, fresh, head, reply},
+    client::{
+        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, same, settle, until, with,
+    },
+    origin::{Origin, endless, frames, fresh, head, reply},
 };
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
-
-fn of_any_length(_: &Call) -> Response<()> {
-    head(StatusCode::OK, &[FRESH])
-}
 
 // ===== over the limit =====
 
@@ -144,7 +138,7 @@ async fn an_endless_body_costs_no_more_memory_than_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn bodies_being_built_are_bounded_together() {
     let cache = Cache::builder().building_capacity(5000).build().unwrap();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = herd(&service, (0..10).map(|page| get(&format!("/page/{page}"))));
     let mut frames = Vec::new();
@@ -175,7 +169,7 @@ async fn bodies_being_built_are_bounded_together() {
 #[tokio::test(start_paused = true)]
 async fn trailers_reach_waiters_and_hits() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = same(&service, 3, "/report");
     let frames = streams.recv().await.expect("a build has begun");

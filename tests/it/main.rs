@@ -81,6 +81,8 @@ mod lock_wait;
 mod lock_wire;
 #[cfg(test)]
 mod operations;
+#[cfg(all(test, feature = "redis", feature = "axum"))]
+mod readme;
 #[cfg(test)]
 mod redis_faults;
 #[cfg(all(test, feature = "redis"))]

@@ -9,18 +9,11 @@ use tower_stampede::{BufferLayer, Cache, Fallback, Mode};
 
 use crate::support::{
     client::{
-        Answer, ask, assert_nothing_is_left, behind, get, herd, same, settle, targets, until,
+        Answer, ask, assert_nothing_is_left, behind, get, herd, layer, ms, same, settle, targets,
+        until,
     },
     origin::{Gate, Origin, failure, fresh, held, no_store, reply},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== timeouts and limits =====
 
