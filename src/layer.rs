@@ -29,6 +29,14 @@ use crate::{
 /// none of them can fail; where two of them contradict each other, the later sections say which
 /// yields. Clones are cheap.
 ///
+/// # Limits
+///
+/// What a layer keeps is bounded. A key of more than 8 KiB bypasses; a variant whose key is longer, or
+/// that would be a resource's seventeenth, is shared and not stored. A cache remembers how the last
+/// build of a key ended, failed or uncacheable, for at most 10 000 keys and in at most 10 MB; beyond,
+/// the oldest are forgotten. See [`max_body`](Self::max_body), [`max_waiters`](Self::max_waiters) and
+/// the capacities of the [`CacheBuilder`](crate::CacheBuilder) for the others.
+///
 /// (The `tower` crate has layers named `Buffer` and `BufferLayer` too: those put a queue before a
 /// service, which is another thing.)
 ///

@@ -1,12 +1,6 @@
 //! Bodies over the limit, and bodies that pass as they are.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use http::StatusCode;
 use http_body_util::BodyExt as _;
@@ -18,7 +12,7 @@ use crate::support::{
     client::{
         Ended, ask, assert_nothing_is_left, behind, get, herd, layer, same, settle, until, with,
     },
-    origin::{Origin, endless, frames, fresh, head, reply},
+    origin::{Origin, frames, fresh, head, reply},
 };
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
@@ -101,12 +95,7 @@ async fn waiters_of_a_body_that_turns_out_too_large_get_their_own() {
 #[tokio::test(start_paused = true)]
 async fn an_endless_body_costs_no_more_memory_than_the_limit() {
     let cache = Cache::in_memory();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let origin = Origin::new(move |_| {
-        let body = endless(1000, Arc::clone(&counted));
-        async { head(StatusCode::OK, &[FRESH]).map(|()| body) }
-    });
+    let (origin, taken) = Origin::endless("max-age=60", 1000);
     let service = behind(&layer(&cache).max_body(10_000), &origin);
     let response = service
         .clone()
@@ -227,12 +216,7 @@ async fn an_event_stream_is_passed_on_event_by_event_and_shared_with_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_be_stored_is_not_read_by_the_layer() {
     let cache = Cache::in_memory();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let origin = Origin::new(move |_| {
-        let body = endless(1000, Arc::clone(&counted));
-        async { head(StatusCode::OK, &[("cache-control", "no-store")]).map(|()| body) }
-    });
+    let (origin, taken) = Origin::endless("no-store", 1000);
     let service = behind(&layer(&cache), &origin);
 
     let response = service

@@ -137,6 +137,18 @@ impl Origin {
         Self::streaming(|_| head(StatusCode::OK, &[("cache-control", "max-age=60")]))
     }
 
+    /// Bodies without end under this `Cache-Control`, in frames of so many bytes; and how many of them
+    /// were taken.
+    pub fn endless(directives: &'static str, frame: usize) -> (Self, Arc<AtomicUsize>) {
+        let taken = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&taken);
+        let origin = Self::new(move |_| {
+            let body = endless(frame, Arc::clone(&counted));
+            async { head(StatusCode::OK, &[("cache-control", directives)]).map(|()| body) }
+        });
+        (origin, taken)
+    }
+
     /// How often it was called.
     pub fn builds(&self) -> usize {
         *self.shared.builds.borrow()
