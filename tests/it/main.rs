@@ -32,6 +32,8 @@ mod connections;
 #[cfg(test)]
 mod credentials;
 #[cfg(test)]
+mod defaults;
+#[cfg(test)]
 mod endings;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
