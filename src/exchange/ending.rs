@@ -20,7 +20,7 @@ use crate::{
     judge::{Fate, Judged, Sharing},
     key::Key,
     local::{Memo, Note},
-    shared::{Filled, Held, Release},
+    shared::{Filled, Held, Release, TOLD},
 };
 
 /// A resource that seems to vary by more fields than these is learnt anew.
@@ -171,7 +171,8 @@ where
         ));
         let period = self.cache.failure_memo();
         let entry = failure.as_entry(self.pilot.flight().began);
-        if self.give_back(Release::Failed(period, &entry)).await == Held::Ours {
+        let told = period.max(TOLD);
+        if self.give_back(Release::Failed(told, &entry)).await == Held::Ours {
             // Whoever comes later looks for a stale entry of its own: a memo keeps none alive.
             self.remember(Note::Failed(failure), period);
         }
@@ -180,6 +181,9 @@ where
     /// Frees everybody: the response is for its own request alone, and so will the next ones be.
     pub(super) async fn set_all_free(mut self) {
         let period = self.cache.hit_for_miss();
+        if period.is_zero() {
+            return self.let_go().await;
+        }
         if self.give_back(Release::HitForMiss(period)).await == Held::Ours {
             self.remember(Note::HitForMiss, period);
         }
@@ -213,9 +217,7 @@ where
 
     /// Gives the lease back with nothing for other processes.
     pub(super) async fn let_go(&mut self) {
-        // Those who wait elsewhere look for it for as long as for a failure.
-        let period = self.cache.failure_memo();
-        self.give_back(Release::Unshared(period)).await;
+        self.give_back(Release::Unshared(TOLD)).await;
     }
 
     /// Gives the lease back, if there is one. What the build has learnt holds for the key unless the

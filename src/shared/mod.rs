@@ -177,6 +177,9 @@ pub(crate) enum Release<'a> {
     Undo,
 }
 
+/// For so long at least, those who waited for a build find out how it ended: a poll takes no longer.
+pub(crate) const TOLD: Duration = Duration::from_secs(1);
+
 /// Whether a lease was still ours, and what its holder says of the key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {

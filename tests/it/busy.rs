@@ -8,7 +8,7 @@ use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
     worker::{
-        Handler, Incoming, Outgoing, Worker, cache, failing, get, layer, settled, text,
+        Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, settled, text,
         uncacheable, until, waiting,
     },
 };
@@ -61,6 +61,35 @@ async fn processes_that_waited_for_what_is_not_shared_between_them_build_togethe
             assert!(herd.answers().await[0].text().starts_with("build "));
         }
         assert_eq!(handler.builds(), 4, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn where_nothing_is_remembered_those_who_waited_elsewhere_are_told_all_the_same() {
+    let redis = RedisServer::start();
+    let kinds: [(&str, fn(usize, &Incoming) -> Outgoing, usize); 2] =
+        [("/no-store", uncacheable, 4), ("/failing", failing, 1)];
+    for (path, respond, builds) in kinds {
+        let handler = Handler::held();
+        let caches = [0; 4].map(|_| {
+            let builder = builder(redis.url()).failure_memo(Duration::ZERO);
+            builder.hit_for_miss(Duration::ZERO).build().unwrap()
+        });
+        let workers = caches
+            .each_ref()
+            .map(|cache| handler.worker(&layer(cache), respond));
+
+        let herds = workers.each_ref().map(|worker| worker.herd(path, 1));
+        waiting(&caches, 4).await;
+        handler.has_begun(1).await;
+        handler.let_go_one();
+        handler.has_begun(builds).await;
+        handler.let_go();
+        for herd in herds {
+            herd.answers().await;
+        }
+
+        assert_eq!(handler.builds(), builds, "{path}");
     }
 }
 

@@ -137,3 +137,26 @@ async fn entries_of_another_version_are_neither_read_nor_touched() {
     until(|| redis.command::<usize>(&["EXISTS", &stored, &other]) == 2).await;
     assert_eq!(old.get("/report").await.text(), "build 1");
 }
+
+#[tokio::test]
+async fn a_cache_that_is_dropped_leaves_neither_a_task_nor_a_connection() {
+    let redis = RedisServer::start();
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
+    let before = tasks();
+    let connections = || redis.clients("normal") + redis.clients("pubsub");
+    let cache = cache(redis.url());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    worker.herd("/report", 10).answers().await;
+    settled(&cache).await;
+    assert!(tasks() > before && connections() > 1);
+
+    drop((cache, worker));
+
+    until(|| tasks() == before).await;
+    // The one that asks is there itself.
+    until(|| connections() == 0).await;
+}
