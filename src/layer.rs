@@ -20,6 +20,7 @@ use crate::{
         Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy, Ranges, RequestDirectives,
     },
     service::BufferService,
+    time::LONGEST,
 };
 
 /// Keeps a herd of requests off the services it wraps.
@@ -30,6 +31,14 @@ use crate::{
 /// A layer is one route's policy over a cache that routes share. Its options take typed values and
 /// none of them can fail; where two of them contradict each other, the later sections say which
 /// yields. Clones are cheap.
+///
+/// # Limits
+///
+/// What a layer keeps is bounded. A key of more than 8 KiB bypasses; a variant whose key is longer, or
+/// that would be a resource's seventeenth, is shared and not stored. A cache remembers how the last
+/// build of a key ended, failed or uncacheable, for at most 10 000 keys and in at most 10 MB; beyond,
+/// the oldest are forgotten. See [`max_body`](Self::max_body), [`max_waiters`](Self::max_waiters) and
+/// the capacities of the [`CacheBuilder`](crate::CacheBuilder) for the others.
 ///
 /// (The `tower` crate has layers named `Buffer` and `BufferLayer` too: those put a queue before a
 /// service, which is another thing.)
@@ -121,7 +130,7 @@ impl BufferLayer {
     /// 308. Default: none, so that a response that says nothing is shared with those who wait for
     /// it and not stored.
     pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|policy| policy.rules.ttl.default = Some(ttl))
+        self.with(|policy| policy.rules.ttl.default = Some(ttl.min(LONGEST)))
     }
 
     /// The lifetime of responses with this status that state none themselves, whatever
@@ -129,7 +138,7 @@ impl BufferLayer {
     /// Default: none. Server errors stay failures, which are not stored, unless
     /// [`allow_error_statuses`](Self::allow_error_statuses) is set too.
     pub fn ttl_for(self, status: StatusCode, ttl: Duration) -> Self {
-        self.with(|policy| policy.rules.ttl.by_status.push((status, ttl)))
+        self.with(|policy| policy.rules.ttl.by_status.push((status, ttl.min(LONGEST))))
     }
 
     /// Adds a field to those that are meant for this cache alone (RFC 9213). One that is present,
@@ -151,7 +160,7 @@ impl BufferLayer {
     /// body. Responses with `no-cache` are stored for this alone. Default: an hour; zero turns
     /// conditional builds off for entries without a stale window.
     pub fn keep_for_validation(self, window: Duration) -> Self {
-        self.with(|policy| policy.keep_for_validation = window)
+        self.with(|policy| policy.keep_for_validation = window.min(LONGEST))
     }
 
     /// Whether clients may say how fresh their answers have to be. Default:
@@ -175,13 +184,13 @@ impl BufferLayer {
     /// For how long an entry that is stale answers at once, while one request refreshes it
     /// (RFC 5861 section 3). Default: zero; a directive in the response wins.
     pub fn stale_while_revalidate(self, window: Duration) -> Self {
-        self.with(|policy| policy.rules.stale_while_revalidate = window)
+        self.with(|policy| policy.rules.stale_while_revalidate = window.min(LONGEST))
     }
 
     /// For how long an entry that is stale answers in place of a failed build (RFC 5861 section 4).
     /// Default: zero; a directive in the response wins.
     pub fn stale_if_error(self, window: Duration) -> Self {
-        self.with(|policy| policy.rules.stale_if_error = window)
+        self.with(|policy| policy.rules.stale_if_error = window.min(LONGEST))
     }
 
     /// Stores only responses for which `predicate` says yes, and shares no others. It is asked
@@ -321,14 +330,14 @@ impl BufferLayer {
 
     /// How long a request waits for another one's build before it falls back. Default: 5 s.
     pub fn wait_timeout(self, timeout: Duration) -> Self {
-        self.with(|policy| policy.wait_timeout = timeout)
+        self.with(|policy| policy.wait_timeout = timeout.min(LONGEST))
     }
 
     /// How long a build may take, the inner service's readiness included. Default: 30 s. Beyond, it
     /// is dropped and those who wait get a stale entry or 503; a body that is already on its way
     /// goes on for its own request.
     pub fn build_timeout(self, timeout: Duration) -> Self {
-        self.with(|policy| policy.build_timeout = timeout)
+        self.with(|policy| policy.build_timeout = timeout.min(LONGEST))
     }
 
     /// What a waiter does when it has waited long enough. Default: [`Fallback::Stale`], then
@@ -342,8 +351,9 @@ impl BufferLayer {
         self.with(|policy| policy.waiters.per_flight = waiters.max(1))
     }
 
-    /// How many requests may wait in the whole cache before this layer's requests fall back at
-    /// once. Default: 50 000.
+    /// How many requests may wait in the whole cache before those of this layer that would wait for
+    /// another one's build fall back at once. Default: 50 000. A request that finds nobody to wait for
+    /// builds, however many wait for other keys.
     pub fn max_waiters_in_all(self, waiters: usize) -> Self {
         self.with(|policy| policy.waiters.in_all = waiters.max(1))
     }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::{
     entry::{self, Entry, Fields, Worth},
-    key::{self, Key},
+    key::{self, Digest, Key},
     purges::Purges,
 };
 
@@ -43,7 +43,7 @@ enum Slot {
 #[derive(Debug)]
 pub(crate) struct Variants {
     pub(crate) fields: Fields,
-    known: Mutex<Vec<(Key, Instant)>>,
+    known: Mutex<Vec<(Digest, Instant)>>,
 }
 
 /// What the local tier has for a request.
@@ -222,12 +222,12 @@ impl fmt::Debug for Local {
 impl Variants {
     /// Makes room for one more variant, if there are fewer than `limit` live ones.
     pub(crate) fn admit(&self, key: &Key, until: Instant, limit: usize) -> bool {
-        let now = Instant::now();
+        let (now, digest) = (Instant::now(), key.digest());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(other, until)| other != key && now < *until);
+        known.retain(|(other, until)| *other != digest && now < *until);
         let free = known.len() < limit;
         if free {
-            known.push((key.clone(), until));
+            known.push((digest, until));
         }
         free
     }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -15,6 +16,9 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
+
+/// What a chunk takes beside its bytes: many small ones are not for free.
+pub(super) const CHUNK: usize = 64;
 
 /// The bytes that all bodies of one cache may hold while they are being built.
 #[derive(Clone, Debug)]
@@ -80,6 +84,8 @@ struct Shared {
 struct State {
     chunks: Vec<Bytes>,
     length: usize,
+    /// What is reserved of the memory that all bodies share.
+    reserved: usize,
     end: Option<End>,
     readers: u64,
     asleep: HashMap<u64, Waker>,
@@ -93,8 +99,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let length = self.lock().length;
-        self.memory.give_back(length);
+        let reserved = self.lock().reserved;
+        self.memory.give_back(reserved);
     }
 }
 
@@ -103,7 +109,8 @@ impl Drop for Shared {
 pub(crate) struct Writer(Arc<Shared>);
 
 impl Writer {
-    /// A body of at most `limit` bytes, which count against `memory` until the last reader is gone.
+    /// A body of at most `limit` bytes, which count against `memory` until it is complete, or the last
+    /// reader is gone.
     pub(crate) fn new(limit: usize, memory: Memory) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::default(),
@@ -131,9 +138,11 @@ impl Writer {
         if length > self.0.limit {
             return Err(Refused::TooLarge(chunk));
         }
-        if !self.0.memory.reserve(chunk.len()) {
+        let cost = chunk.len() + CHUNK;
+        if !self.0.memory.reserve(cost) {
             return Err(Refused::NoRoom(chunk));
         }
+        state.reserved += cost;
         state.length = length;
         state.chunks.push(chunk);
         wake(state);
@@ -155,6 +164,8 @@ impl Writer {
             End::Complete(_) => joined(&state.chunks, state.length),
             End::Cut | End::Overflow => Bytes::new(),
         };
+        // Who still reads holds what a hit would hold: slow readers keep nobody from building.
+        self.0.memory.give_back(mem::take(&mut state.reserved));
         state.end = Some(end);
         wake(state);
         whole
@@ -173,7 +184,7 @@ impl Drop for Writer {
 
 /// Wakes outside the lock, so that no waker runs under it.
 fn wake(mut state: MutexGuard<'_, State>) {
-    let asleep = std::mem::take(&mut state.asleep);
+    let asleep = mem::take(&mut state.asleep);
     drop(state);
     asleep.into_values().for_each(Waker::wake);
 }
@@ -181,7 +192,8 @@ fn wake(mut state: MutexGuard<'_, State>) {
 fn joined(chunks: &[Bytes], length: usize) -> Bytes {
     match chunks {
         [] => Bytes::new(),
-        [only] => only.clone(),
+        // A copy: it may be a small part of something large, which would stay as long as it does.
+        [only] => Bytes::copy_from_slice(only),
         many => {
             let mut whole = BytesMut::with_capacity(length);
             for chunk in many {

@@ -12,12 +12,13 @@ use crate::{
     memos::Memos,
     purges::Purges,
     shared::{Coherence, Shared, Tier},
+    time::LONGEST,
 };
 
 /// So many purged tags are remembered; beyond, the local tier starts anew.
 const REMEMBERED_PURGES: usize = 100_000;
 
-/// So many memos (hit-for-miss, failures) are kept.
+/// So many memos (hit-for-miss, failures) are kept at most, and as many KiB of them.
 const MEMOS: usize = 10_000;
 
 /// Configures a [`Cache`].
@@ -81,14 +82,14 @@ impl CacheBuilder {
 
     /// For how long a failed build answers those who come after it, in this process. Default: 1 s.
     pub fn failure_memo(mut self, period: Duration) -> Self {
-        self.failure_memo = period;
+        self.failure_memo = period.min(LONGEST);
         self
     }
 
     /// For how long nobody waits for a response that has declared itself uncacheable. Default:
     /// 30 s; the first storable response ends it early.
     pub fn hit_for_miss(mut self, period: Duration) -> Self {
-        self.hit_for_miss = period;
+        self.hit_for_miss = period.min(LONGEST);
         self
     }
 

@@ -32,7 +32,7 @@ pub struct Stats {
     pub flights: usize,
     /// Requests in them.
     pub waiters: usize,
-    /// Bytes of bodies that are being built, or still being read.
+    /// Bytes of bodies that are being built.
     pub building_bytes: usize,
 }
 

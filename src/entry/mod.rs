@@ -26,6 +26,7 @@ use crate::{
     },
     key::Digest,
     purges::{Moment, Purges, Since},
+    time::LONGEST,
     token::Token,
 };
 
@@ -99,9 +100,6 @@ pub(crate) struct Lifetime {
     /// Until when it is kept, were it only to be validated.
     pub(crate) kept_until: Instant,
 }
-
-/// No lifetime is longer than this, so that no instant overflows: ten years.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 impl Lifetime {
     /// Of a response that was received at `received`.

@@ -13,7 +13,10 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Request, Response};
 use http_body::Frame;
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    task::yield_now,
+    time::{Instant, timeout_at},
+};
 use tower_service::Service;
 
 use crate::body::{Body, BoxError, End, Refused, Rest, Writer};
@@ -120,12 +123,11 @@ where
     B::Error: Into<BoxError>,
 {
     let mut trailers = None;
-    loop {
-        let frame = unwinding(poll_fn(|cx| body.as_mut().poll_frame(cx)));
-        let frame = match timeout_at(deadline, frame).await {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(payload)) => return Drained::Panic(payload),
-            Err(_elapsed) => {
+    for number in 1_u64.. {
+        let frame = match next(body.as_mut(), number, deadline).await {
+            Some(Ok(frame)) => frame,
+            Some(Err(payload)) => return Drained::Panic(payload),
+            None => {
                 writer.overflow(Bytes::new());
                 return Drained::TimedOut(body);
             }
@@ -141,6 +143,9 @@ where
         };
         if declared.is_some_and(|declared| (writer.length() + data.len()) as u64 > declared) {
             return Drained::Broken(WrongLength.into());
+        }
+        if data.is_empty() {
+            continue;
         }
         match writer.push(data) {
             Ok(()) => {}
@@ -159,6 +164,25 @@ where
     }
     let whole = writer.end(End::Complete(trailers.clone()));
     Drained::Complete(whole, trailers)
+}
+
+/// A body that never has to be waited for gives way to others after so many frames.
+const FRAMES_AT_ONCE: u64 = 256;
+
+/// The next frame of `body`, or a panic in it; `None` once the time is up, though there be another one.
+async fn next<B: http_body::Body>(
+    mut body: Pin<&mut B>,
+    number: u64,
+    deadline: Instant,
+) -> Option<Result<Option<Result<Frame<B::Data>, B::Error>>, Payload>> {
+    if number.is_multiple_of(FRAMES_AT_ONCE) {
+        yield_now().await;
+        if Instant::now() >= deadline {
+            return None;
+        }
+    }
+    let frame = unwinding(poll_fn(|cx| body.as_mut().poll_frame(cx)));
+    timeout_at(deadline, frame).await.ok()
 }
 
 /// Polls once: what is there already need not be streamed.

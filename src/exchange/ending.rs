@@ -21,8 +21,11 @@ use crate::{
     key::{Digest, Key},
     memos::{Memo, Note},
     purges::Since,
-    shared::{Filled, Held, Release},
+    shared::{Filled, Held, Release, TOLD},
 };
+
+/// A resource that seems to vary by more fields than these is learnt anew.
+const MOST_FIELDS: usize = 32;
 
 /// While a stale entry stands in, a broken handler is tried again ever more rarely, down to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
@@ -85,7 +88,11 @@ where
         let local = self.cache.local();
         let known = local.fields(&self.resource);
         let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
-        let fields = match known.union(judged.vary.clone()) {
+        let all = match known.union(judged.vary.clone()) {
+            Vary::Fields(fields) if fields.len() > MOST_FIELDS => judged.vary.clone(),
+            all => all,
+        };
+        let fields = match all {
             Vary::None => return Some((self.resource.clone(), judged.head.clone())),
             Vary::Any => return None,
             Vary::Fields(fields) => fields.into(),
@@ -93,6 +100,9 @@ where
         let variants = local.varies(&self.resource, Arc::clone(&fields));
         let variant = Variant::of(fields, &self.asked.headers);
         let key = self.resource.variant(&variant.values);
+        if key.as_bytes().len() > self.policy.key.max_length {
+            return None;
+        }
         let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
         admitted.then(|| {
             let variant = Some(variant);
@@ -151,7 +161,7 @@ where
             let entry = entry::unstored(head, body, trailers, self.pilot.flight().began);
             self.land_for_those_here(Verdict::Shared(entry));
         }
-        self.give_back(Release::Nothing).await;
+        self.let_go().await;
     }
 
     pub(super) async fn fail_with_panic(mut self, payload: Payload) {
@@ -163,29 +173,42 @@ where
     /// Shares a failure with the flight, and remembers it for a moment.
     pub(super) async fn fail(mut self, failure: Failure, detail: &'static str) {
         tracing::debug!(detail, "the build failed");
-        let stale = self.stand_in().cloned();
-        let failure = Arc::new(stale.map_or(failure, Failure::Stale));
+        let failure = Arc::new(failure);
+        let stale = self
+            .stand_in()
+            .map(|stale| Arc::new(Failure::Stale(Arc::clone(stale))));
         // Not sealed: who comes before it is remembered shares it here.
-        self.land(Verdict::Failed(Arc::clone(&failure)));
+        self.land(Verdict::Failed(
+            stale.clone().unwrap_or_else(|| Arc::clone(&failure)),
+        ));
         let key = self.asked.key_in_class(&self.key);
         let failures = self.cache.memos().failures(&key).saturating_add(1);
-        let period = match *failure {
-            Failure::Stale(_) => back_off(self.cache.failure_memo(), failures),
-            Failure::Response(_) | Failure::Status(_) => self.cache.failure_memo(),
+        let memo = self.cache.failure_memo();
+        let period = match stale {
+            Some(_) => back_off(memo, failures),
+            None => memo,
         };
         let entry = failure.as_entry(self.pilot.flight().began);
-        match (
-            self.give_back(Release::Failed(period, &entry)).await,
-            &*failure,
-        ) {
-            (Held::Lost, _) | (Held::Outdone, Failure::Response(_) | Failure::Status(_)) => {}
-            _ => self.remember(Note::Failed(failure.briefly(), failures), period),
+        let told = period.max(TOLD);
+        let held = self.give_back(Release::Failed(told, &entry)).await;
+        // A large stale entry is the local tier's to keep.
+        let stale = stale.filter(|stale| stale.weight() <= LARGEST_FAILURE);
+        let remembered = match held {
+            Held::Ours => Some(stale.unwrap_or(failure)),
+            Held::Outdone => stale,
+            Held::Lost => None,
+        };
+        if let Some(failure) = remembered {
+            self.remember(Note::Failed(failure, failures), period);
         }
     }
 
     /// Frees everybody: the response is for its own request alone, and so will the next ones be.
     pub(super) async fn set_all_free(mut self) {
         let period = self.cache.hit_for_miss();
+        if period.is_zero() {
+            return self.let_go().await;
+        }
         if self.give_back(Release::HitForMiss(period)).await == Held::Ours {
             self.remember(Note::HitForMiss, period);
         }
@@ -215,6 +238,11 @@ where
             began: self.pilot.flight().began,
         };
         self.cache.memos().set(key, memo);
+    }
+
+    /// Gives the lease back with nothing for other processes.
+    pub(super) async fn let_go(&mut self) {
+        self.give_back(Release::Unshared(TOLD)).await;
     }
 
     /// Gives the lease back, if there is one. What the build has learnt holds for the key unless the

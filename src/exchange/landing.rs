@@ -33,7 +33,6 @@ use crate::{
     judge::{self, Alone, Fate, Judged, Plan},
     key::{Digest, Key},
     policy::Policy,
-    shared::Release,
     status::{End, Forward, Outcome},
     tags::{self, TooMany},
     time,
@@ -156,7 +155,7 @@ where
         }
         self.land_for_those_here(Verdict::Uncacheable);
         self.deliver_passed(parts, body, reason.as_str());
-        self.give_back(Release::Nothing).await;
+        self.let_go().await;
     }
 
     /// Whether the response says so itself.
@@ -198,7 +197,7 @@ where
                 let outcome = Outcome::forward(self.reason(), End::Unstored);
                 let outcome = outcome.confirmed().because(reason.as_str());
                 self.deliver_whole(parts, whole, outcome);
-                self.give_back(Release::Nothing).await;
+                self.let_go().await;
             }
             Plan::Together(mut judged) => {
                 if !speaks_of_it {
@@ -316,7 +315,7 @@ where
             Drained::NoRoom(_) => {
                 self.land_for_those_here(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
-                self.give_back(Release::Nothing).await;
+                self.let_go().await;
             }
             Drained::TimedOut(_) => {
                 self.hand_over(&judged, drained, starter);

@@ -15,7 +15,7 @@ use crate::{
     memos::{Memo, Note},
     policy::{Mode, Policy},
     purges::Moment,
-    shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
+    shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot, TOLD},
     time::TierTime,
     token::Token,
 };
@@ -87,7 +87,7 @@ impl Seek<'_> {
         // Registered before the claim is sent, so that no release is missed.
         let mut watch = shared.watch(place.resource);
         let mut budget = shared.budget();
-        let mut poll = Poll::below(self.cache.failure_memo());
+        let mut poll = Poll::default();
         let mut awaited = None;
         let mut purpose = self.purpose();
         loop {
@@ -115,6 +115,8 @@ impl Seek<'_> {
                 }
                 Claims::Busy { since, left } => {
                     awaited = Some(since);
+                    // It answered: from now on the build is what is waited for.
+                    budget = shared.budget();
                     left
                 }
             };
@@ -315,28 +317,24 @@ enum Freedom {
 /// A lease that is about to end is no reason to ask at once.
 const SHORTEST_POLL: Duration = Duration::from_millis(5);
 
-/// Polls beneath the events: from 50 ms, doubling to a second, jittered by a fifth.
+/// Polls beneath the events: from 50 ms, doubling to just below a second, jittered by a fifth.
 #[derive(Debug)]
 struct Poll {
     pause: Duration,
-    longest: Duration,
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        let pause = Duration::from_millis(50);
+        Self { pause }
+    }
 }
 
 impl Poll {
-    /// A failure is told for as long as `memo`: no pause is longer, or it could be missed.
-    fn below(memo: Duration) -> Self {
-        let longest = memo
-            .mul_f64(0.7)
-            .clamp(SHORTEST_POLL, Duration::from_secs(1));
-        Self {
-            pause: Duration::from_millis(50).min(longest),
-            longest,
-        }
-    }
-
     fn next(&mut self) -> Duration {
         let pause = self.pause.mul_f64(0.8 + 0.4 * fastrand::f64());
-        self.pause = (self.pause * 2).min(self.longest);
+        // However its build ended is told for no longer: a pause that is longer could miss it.
+        self.pause = (self.pause * 2).min(TOLD.mul_f64(0.8));
         pause
     }
 }
@@ -347,14 +345,16 @@ mod tests {
 
     #[test]
     fn polls_become_slower_and_stay_below_the_life_of_what_they_look_for() {
-        for memo in [100, 1000, 5000].map(Duration::from_millis) {
-            let mut poll = Poll::below(memo);
+        let mut poll = Poll::default();
 
-            let pauses: Vec<_> = (0..100).map(|_| poll.next()).collect();
+        let pauses: Vec<_> = (0..100).map(|_| poll.next()).collect();
 
-            assert!(pauses.iter().all(|pause| *pause < memo), "{pauses:?}");
-            let slow = pauses.iter().max().unwrap();
-            assert!(*slow > memo.min(Duration::from_secs(1)) / 2, "{pauses:?}");
-        }
+        let ms = Duration::from_millis;
+        assert!((ms(40)..=ms(60)).contains(&pauses[0]), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause < TOLD), "{pauses:?}");
+        assert!(
+            pauses[10..].iter().all(|pause| *pause > TOLD / 2),
+            "{pauses:?}"
+        );
     }
 }

@@ -88,20 +88,16 @@ impl Flight {
         drop(self.news.send_replace(news));
     }
 
-    /// Waits until nobody is in the flight, and seals it in that moment. A flight that has landed is
-    /// never empty in this sense: what is still to be done for it is for those who come later.
+    /// Waits until nobody is in the flight, and seals it in that moment. Whoever has something left to
+    /// do for those who come later keeps a [`Presence`](Self::presence) meanwhile.
     ///
     /// # Cancel safety
     ///
     /// Dropped early, the flight stays open.
     pub(crate) async fn sealed_empty(&self) {
-        while self.has_landed() || !self.state().seal_if_empty() {
+        while !self.state().seal_if_empty() {
             self.occupancy.emptied.notified().await;
         }
-    }
-
-    fn has_landed(&self) -> bool {
-        matches!(*self.news.borrow(), News::Landed(_))
     }
 }
 

@@ -101,17 +101,7 @@ impl Failure {
         }
     }
 
-    /// The same to remember: a large stale entry is kept by the local tier alone.
-    pub(crate) fn briefly(self: Arc<Self>) -> Arc<Self> {
-        match &*self {
-            Self::Stale(entry) if entry.weight() > LARGEST_FAILURE => {
-                Arc::new(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
-            }
-            _ => self,
-        }
-    }
-
-    /// The bytes of memory that remembering it takes.
+    /// The memory it takes, in bytes.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Self::Response(entry) | Self::Stale(entry) => entry.weight(),

@@ -49,13 +49,9 @@ pub(crate) enum Joined {
 pub(super) struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(waiters: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
-        waiters
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                Some(count + 1).filter(|count| *count <= limit)
-            })
-            .is_ok()
-            .then(|| Self(Arc::clone(waiters)))
+    fn take(waiters: &Arc<AtomicUsize>) -> Self {
+        waiters.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(waiters))
     }
 }
 
@@ -86,14 +82,11 @@ impl Flights {
         limits: Limits,
         overtaken: impl FnOnce(&Flight) -> bool,
     ) -> Joined {
-        let Some(place) = Place::take(&self.0.waiters, limits.in_all) else {
-            return Joined::Full;
-        };
         let mut shard = self.shard(key);
         match shard.entry(key.clone()) {
             Entry::Vacant(vacant) => {
                 let flight = Arc::new(Flight::new(key.clone(), now));
-                self.start(Arc::clone(vacant.insert(flight)), now, place)
+                self.start(Arc::clone(vacant.insert(flight)), now)
             }
             Entry::Occupied(mut running) => {
                 if overtaken(running.get()) {
@@ -101,24 +94,34 @@ impl Flights {
                 }
                 let admission = running.get().state().join(limits.per_flight);
                 match admission {
-                    Ok(()) => Joined::Waiter(seat(running.get(), now, place)),
+                    Ok(()) => self.wait(running.get(), now, limits.in_all),
                     Err(Turned::Full) => Joined::Full,
                     Err(Turned::Sealed) => {
                         let flight = Arc::new(Flight::new(key.clone(), now));
                         running.insert(Arc::clone(&flight));
-                        self.start(flight, now, place)
+                        self.start(flight, now)
                     }
                 }
             }
         }
     }
 
-    fn start(&self, flight: Arc<Flight>, now: Moment, place: Place) -> Joined {
+    /// Who starts a flight waits for nobody else: however many wait elsewhere, a key is built.
+    fn start(&self, flight: Arc<Flight>, now: Moment) -> Joined {
         let admission = flight.state().join(usize::MAX);
         debug_assert_eq!(admission, Ok(()), "a new flight is open");
-        let seat = seat(&flight, now, place);
+        let seat = seat(&flight, now, Place::take(&self.0.waiters));
         let table = self.clone();
         Joined::Starter(seat, Pilot { flight, table })
+    }
+
+    /// One more in a flight under way, unless there are too many in all.
+    fn wait(&self, flight: &Arc<Flight>, now: Moment, limit: usize) -> Joined {
+        let seat = seat(flight, now, Place::take(&self.0.waiters));
+        if self.waiters() > limit {
+            return Joined::Full;
+        }
+        Joined::Waiter(seat)
     }
 
     /// Takes `flight` out, and no other one under its key.

@@ -42,10 +42,17 @@ pub(crate) fn for_storing(headers: &HeaderMap, withheld: &Withheld) -> HeaderMap
     let mut kept = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         if is_storable(name, headers) && !withheld.contains(name) {
-            kept.append(name, value.clone());
+            kept.append(name, detached(value));
         }
     }
     kept
+}
+
+/// A value of its own: one that a connection has read may be a small part of a large buffer.
+fn detached(value: &HeaderValue) -> HeaderValue {
+    let mut own = HeaderValue::from_bytes(value.as_bytes()).expect("it has been a value before");
+    own.set_sensitive(value.is_sensitive());
+    own
 }
 
 /// Whether a field of this message may be stored at all (RFC 9111 section 3.1).

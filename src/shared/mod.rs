@@ -121,7 +121,8 @@ pub(crate) enum Claimed {
         failure: Arc<Entry>,
         stale: Option<Arc<Entry>>,
     },
-    /// There is nothing fresh, and a look was all that was asked for.
+    /// There is nothing fresh, and a look was all that was asked for, or the build that was waited for
+    /// was for its own process.
     Absent {
         stale: Option<Arc<Entry>>,
     },
@@ -172,6 +173,8 @@ pub(crate) enum Filled {
 #[derive(Debug)]
 pub(crate) enum Release<'a> {
     Nothing,
+    /// The response was for those of this process: those who wait elsewhere build, each for itself.
+    Unshared(Duration),
     /// Nobody need wait for the next one.
     HitForMiss(Duration),
     /// Those who wait elsewhere share the failure.
@@ -179,6 +182,9 @@ pub(crate) enum Release<'a> {
     /// A claim whose answer never came: it may still run, and must not take effect then.
     Undo,
 }
+
+/// For so long at least, those who waited for a build find out how it ended: a poll takes no longer.
+pub(crate) const TOLD: Duration = Duration::from_secs(1);
 
 /// Whether a lease was still ours, and what its holder says of the key holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

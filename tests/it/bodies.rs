@@ -6,28 +6,25 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache};
+use tower_stampede::Cache;
 
 use crate::support::{
     client::{
-        Answer, Ended, Outcome, ask, assert_nothing_is_left, behind, get, same, settle, until,
+        Answer, Ended, Outcome, ask, assert_nothing_is_left, behind, get, layer, same, settle,
+        until,
     },
     origin::{Call, Frames, Origin, frames, fresh, head},
 };
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
 
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
+fn of_any_length(_: &Call) -> Response<()> {
+    head(StatusCode::OK, &[("cache-control", "max-age=60")])
 }
 
 /// A response that declares a length of 100 bytes.
 fn of_100(_: &Call) -> Response<()> {
     head(StatusCode::OK, &[FRESH, ("content-length", "100")])
-}
-
-fn of_any_length(_: &Call) -> Response<()> {
-    head(StatusCode::OK, &[FRESH])
 }
 
 /// An origin whose first body comes by `feed`, and all later ones in one piece.
@@ -84,7 +81,7 @@ async fn a_body_that_breaks_off_is_not_stored() {
 #[tokio::test(start_paused = true)]
 async fn waiters_for_a_body_that_breaks_off_get_a_plain_failure() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = same(&service, 10, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -131,7 +128,7 @@ async fn waiters_who_already_read_a_body_see_it_break_off() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_leaves_in_mid_body_does_not_truncate_what_is_stored() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let client = same(&service, 1, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -220,7 +217,7 @@ async fn waiters_read_along_where_the_length_is_known_and_small() {
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_body_of_unknown_length_wait_for_its_end() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = same(&service, 11, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -273,7 +270,7 @@ async fn a_slow_reader_holds_up_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_takes_longer_than_the_build_may_goes_on_for_its_own_request() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(
         &layer(&cache).build_timeout(Duration::from_secs(1)),
         &origin,

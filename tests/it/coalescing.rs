@@ -5,20 +5,14 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache, OnDisconnect};
+use tower_stampede::{Cache, OnDisconnect};
 
 use crate::support::{
-    client::{Ended, ask, assert_nothing_is_left, behind, get, herd, same, settle, until, with},
-    origin::{Gate, Origin, fresh, head, held, reply},
+    client::{
+        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, ms, same, settle, until, with,
+    },
+    origin::{Gate, Origin, fresh, held, held_then, no_store, reply},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== one build for all =====
 
@@ -327,8 +321,7 @@ async fn three_hundred_starters_that_leave_in_turn_block_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelling_layer_does_not_cut_the_body_of_its_only_reader() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) =
-        Origin::streaming(|_| head(StatusCode::OK, &[("cache-control", "max-age=60")]));
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache).on_disconnect(OnDisconnect::Cancel), &origin);
     let reader = same(&service, 1, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -354,8 +347,7 @@ async fn a_cancelling_layer_does_not_cut_the_body_of_its_only_reader() {
 #[tokio::test(start_paused = true)]
 async fn a_cancelling_layer_drops_a_body_that_nobody_reads_any_more() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) =
-        Origin::streaming(|_| head(StatusCode::OK, &[("cache-control", "max-age=60")]));
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache).on_disconnect(OnDisconnect::Cancel), &origin);
     let reader = same(&service, 1, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -365,5 +357,22 @@ async fn a_cancelling_layer_drops_a_body_that_nobody_reads_any_more() {
     reader.leave(0);
     frames.dropped().await;
 
+    assert_nothing_is_left(&cache).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelling_layer_drops_a_build_that_nobody_else_would_have_waited_for() {
+    let cache = Cache::in_memory();
+    let (origin, gate) = held_then(|_| no_store("yours"));
+    let service = behind(&layer(&cache).on_disconnect(OnDisconnect::Cancel), &origin);
+    gate.let_pass(1);
+    ask(&service, get("/report")).await;
+
+    let only = same(&service, 1, "/report");
+    origin.called(2).await;
+    only.leave(0);
+    origin.idle().await;
+
+    assert_eq!((origin.builds(), origin.finished()), (2, 1));
     assert_nothing_is_left(&cache).await;
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use axum::{Router, body::Body as AxumBody, routing};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use tokio::time::sleep;
 use tower::{
-    BoxError, Layer as _, Service, ServiceBuilder,
+    BoxError, Layer as _, Service, ServiceBuilder, ServiceExt as _,
     buffer::Buffer,
     limit::ConcurrencyLimitLayer,
     load_shed::LoadShed,
@@ -21,15 +23,11 @@ use tower_http::{
 use tower_stampede::{BufferLayer, BufferService, Cache, OnDisconnect};
 
 use crate::support::{
-    client::{Answer, Empties, ask, get, herd, until, with},
+    client::{Answer, Empties, ask, get, herd, minute, settle, until, with},
     origin::{Origin, OriginBody, OriginError, fresh, reply},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn minute(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone()).ttl(60 * SECOND)
-}
 
 /// A herd through `service` is answered alike, and then from the cache.
 async fn assert_coalesces<S, B>(service: S, origin: &Origin)
@@ -64,66 +62,32 @@ fn report() -> Origin {
 
 // ===== other layers =====
 
-#[tokio::test(start_paused = true)]
-async fn it_works_under_and_over_tracing() {
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(TraceLayer::new_for_http())
-        .layer(minute(&Cache::in_memory()));
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
+/// A herd through another layer around this one, and through this one around the other.
+macro_rules! works_under_and_over {
+    ($name:ident, $other:expr) => {
+        #[tokio::test(start_paused = true)]
+        async fn $name() {
+            let (outer, inner) = (report(), report());
+            let ours = || minute(&Cache::in_memory());
 
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(minute(&Cache::in_memory()))
-        .layer(TraceLayer::new_for_http());
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
+            let under = ServiceBuilder::new().layer($other).layer(ours());
+            assert_coalesces(under.service(inner.clone()), &inner).await;
+            let over = ServiceBuilder::new().layer(ours()).layer($other);
+            assert_coalesces(over.service(outer.clone()), &outer).await;
+        }
+    };
 }
 
-#[tokio::test(start_paused = true)]
-async fn it_works_under_and_over_a_timeout() {
-    let timeout = || TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SECOND);
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(timeout())
-        .layer(minute(&Cache::in_memory()));
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(minute(&Cache::in_memory()))
-        .layer(timeout());
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_works_under_and_over_cors() {
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(CorsLayer::permissive())
-        .layer(minute(&Cache::in_memory()));
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(minute(&Cache::in_memory()))
-        .layer(CorsLayer::permissive());
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_works_under_and_over_a_limit_of_concurrency() {
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(ConcurrencyLimitLayer::new(5))
-        .layer(minute(&Cache::in_memory()));
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-
-    let origin = report();
-    let stack = ServiceBuilder::new()
-        .layer(minute(&Cache::in_memory()))
-        .layer(ConcurrencyLimitLayer::new(1));
-    assert_coalesces(stack.service(origin.clone()), &origin).await;
-}
+works_under_and_over!(it_works_under_and_over_tracing, TraceLayer::new_for_http());
+works_under_and_over!(it_works_under_and_over_cors, CorsLayer::permissive());
+works_under_and_over!(
+    it_works_under_and_over_a_timeout,
+    TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SECOND)
+);
+works_under_and_over!(
+    it_works_under_and_over_a_limit_of_concurrency,
+    ConcurrencyLimitLayer::new(5)
+);
 
 /// `origin` with errors as a queue wants them.
 fn failing_as_box(
@@ -217,6 +181,40 @@ async fn compression_outside_compresses_hits_and_compression_inside_is_stored_as
             assert!(compressed || answer.text() == text, "{order}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_a_body_half_compressed_leaves_a_whole_entry() {
+    let cache = Cache::in_memory();
+    let (origin, mut streams) = Origin::fresh_streams();
+    let service = ServiceBuilder::new()
+        .layer(CompressionLayer::new())
+        .layer(minute(&cache))
+        .service(origin.clone());
+    let zipped = || with("/report", &[("accept-encoding", "gzip")]);
+    let leaving = tokio::spawn(service.clone().oneshot(zipped()));
+    let frames = streams.recv().await.expect("the build has begun");
+    frames.data("the first half of the text, ");
+    let mut leaving = leaving.await.unwrap().expect("the head is there");
+    assert_eq!(leaving.headers()["content-encoding"], "gzip");
+    let begun = leaving.body_mut().frame();
+    assert!(begun.now_or_never().is_none(), "nothing is compressed yet");
+
+    drop(leaving);
+    settle().await;
+    frames.data("the second half");
+    frames.end();
+    until(&cache, |stats| stats.flights == 0).await;
+
+    let plain = ask(&service, get("/report")).await;
+    assert_eq!(plain.text(), "the first half of the text, the second half");
+    assert!(
+        ask(&service, zipped())
+            .await
+            .body
+            .starts_with(&[0x1f, 0x8b])
+    );
+    assert_eq!(origin.builds(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, header};
+use http::{Request, Response, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::{
@@ -22,7 +22,7 @@ use tower_stampede::{BufferLayer, Cache, OnDisconnect, body::Body};
 
 use crate::support::{
     client::{Answer, Ended, until},
-    origin::{BoxError, Gate, Origin, OriginError, fresh, head},
+    origin::{BoxError, Gate, Origin, OriginError, fresh, held},
 };
 
 type Connections = Client<HttpConnector, Empty<Bytes>>;
@@ -99,19 +99,6 @@ async fn by_hand(address: SocketAddr) -> TcpStream {
     let request = format!("GET /report HTTP/1.1\r\nhost: {address}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
-}
-
-fn held() -> (Origin, Gate) {
-    let gate = Gate::closed();
-    let passed = gate.clone();
-    let origin = Origin::new(move |call| {
-        let gate = passed.clone();
-        async move {
-            gate.pass().await;
-            fresh(format!("build {}", call.number))
-        }
-    });
-    (origin, gate)
 }
 
 /// Waits for real input and output, so there is no paused clock; the bound is far away.
@@ -200,8 +187,7 @@ async fn the_only_client_hangs_up_and_the_layer_decides_about_the_build() {
 #[tokio::test]
 async fn a_client_that_hangs_up_in_mid_body_leaves_a_whole_entry() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) =
-        Origin::streaming(|_| head(StatusCode::OK, &[("cache-control", "max-age=60")]));
+    let (origin, mut streams) = Origin::fresh_streams();
     let address = serve(&BufferLayer::new(cache.clone()), &origin).await;
     let mut client = by_hand(address).await;
     let frames = streams.recv().await.expect("a build has begun");

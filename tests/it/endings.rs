@@ -1,30 +1,15 @@
 //! How a build ends, and what those who waited for it get.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
-use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache, Mode};
+use tower_stampede::{Cache, Mode};
 
 use crate::support::{
-    client::{Ended, ask, assert_nothing_is_left, behind, get, same, settle},
-    origin::{Origin, OriginError, endless, failure, fresh, head, no_store},
+    client::{Ended, ask, assert_nothing_is_left, behind, get, layer, ms, same, settle},
+    origin::{Origin, OriginError, failure, fresh, head, no_store},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== three endings =====
 
@@ -420,28 +405,4 @@ async fn room_that_is_short_for_a_moment_does_not_keep_a_key_from_being_shared()
     same(&service, 20, "/report").answers().await;
 
     assert_eq!(origin.builds(), 2, "they waited for each other");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_endless_body_is_read_no_further_than_the_limit() {
-    let cache = Cache::in_memory();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let origin = Origin::new(move |_| {
-        let body = endless(100, Arc::clone(&counted));
-        async { head(StatusCode::OK, &[("cache-control", "max-age=60")]).map(|()| body) }
-    });
-    let service = behind(&layer(&cache).max_body(1000), &origin);
-
-    let response = service
-        .clone()
-        .oneshot(get("/report"))
-        .await
-        .expect("the head is there");
-    settle().await;
-
-    assert!(taken.load(Ordering::SeqCst) <= 1100);
-    assert!(cache.stats().building_bytes <= 1100);
-    drop(response);
-    assert_nothing_is_left(&cache).await;
 }

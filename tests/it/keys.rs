@@ -11,7 +11,7 @@ use tower_stampede::{BufferLayer, Cache, Keyed, QueryKey};
 
 use crate::support::{
     client::{Answer, ask, behind, builds, get, herd, minute, numbered, targets, with},
-    origin::{Call, Origin, fresh, reply},
+    origin::{Call, Origin, fresh, held_then, reply},
 };
 
 // ===== the URI =====
@@ -312,6 +312,28 @@ async fn other_safe_methods_leave_entries_alone() {
     }
 
     assert_eq!(origin.builds(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_methods_wait_for_no_build_and_nobody_waits_for_theirs() {
+    let cache = Cache::in_memory();
+    let (origin, gate) = held_then(|call| fresh(call.parts.method.as_str().to_owned()));
+    let service = behind(&minute(&cache), &origin);
+    let names = ["OPTIONS", "TRACE", "CONNECT", "POST", "GET"];
+    let requests = names.map(|name| {
+        let mut request = get("/");
+        *request.method_mut() = Method::from_bytes(name.as_bytes()).unwrap();
+        request
+    });
+
+    let herd = herd(&service, requests);
+    origin.called(names.len()).await;
+    assert_eq!(cache.stats().waiters, 1);
+    gate.open();
+
+    for (answer, name) in herd.answers().await.iter().zip(names) {
+        assert_eq!(answer.text(), name);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,33 +1,21 @@
 //! Bodies over the limit, and bodies that pass as they are.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
-use tower_stampede::{BufferLayer, Cache};
+use tower_stampede::Cache;
 
 use crate::support::{
-    client::{Ended, ask, assert_nothing_is_left, behind, get, herd, same, settle, until, with},
-    origin::{Call, Origin, endless, frames, fresh, head, reply},
+    client::{
+        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, same, settle, until, with,
+    },
+    origin::{Origin, frames, fresh, head, reply},
 };
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
-
-fn of_any_length(_: &Call) -> Response<()> {
-    head(StatusCode::OK, &[FRESH])
-}
 
 // ===== over the limit =====
 
@@ -107,12 +95,7 @@ async fn waiters_of_a_body_that_turns_out_too_large_get_their_own() {
 #[tokio::test(start_paused = true)]
 async fn an_endless_body_costs_no_more_memory_than_the_limit() {
     let cache = Cache::in_memory();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let origin = Origin::new(move |_| {
-        let body = endless(1000, Arc::clone(&counted));
-        async { head(StatusCode::OK, &[FRESH]).map(|()| body) }
-    });
+    let (origin, taken) = Origin::endless("max-age=60", 1000);
     let service = behind(&layer(&cache).max_body(10_000), &origin);
     let response = service
         .clone()
@@ -144,7 +127,7 @@ async fn an_endless_body_costs_no_more_memory_than_the_limit() {
 #[tokio::test(start_paused = true)]
 async fn bodies_being_built_are_bounded_together() {
     let cache = Cache::builder().building_capacity(5000).build().unwrap();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = herd(&service, (0..10).map(|page| get(&format!("/page/{page}"))));
     let mut frames = Vec::new();
@@ -175,7 +158,7 @@ async fn bodies_being_built_are_bounded_together() {
 #[tokio::test(start_paused = true)]
 async fn trailers_reach_waiters_and_hits() {
     let cache = Cache::in_memory();
-    let (origin, mut streams) = Origin::streaming(of_any_length);
+    let (origin, mut streams) = Origin::fresh_streams();
     let service = behind(&layer(&cache), &origin);
     let clients = same(&service, 3, "/report");
     let frames = streams.recv().await.expect("a build has begun");
@@ -233,12 +216,7 @@ async fn an_event_stream_is_passed_on_event_by_event_and_shared_with_nobody() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_may_not_be_stored_is_not_read_by_the_layer() {
     let cache = Cache::in_memory();
-    let taken = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&taken);
-    let origin = Origin::new(move |_| {
-        let body = endless(1000, Arc::clone(&counted));
-        async { head(StatusCode::OK, &[("cache-control", "no-store")]).map(|()| body) }
-    });
+    let (origin, taken) = Origin::endless("no-store", 1000);
     let service = behind(&layer(&cache), &origin);
 
     let response = service

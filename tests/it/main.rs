@@ -18,6 +18,10 @@
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod bounds;
+#[cfg(all(test, feature = "redis"))]
+mod busy;
+#[cfg(test)]
 mod cancel;
 #[cfg(test)]
 mod coalescing;
@@ -27,6 +31,8 @@ mod compose;
 mod connections;
 #[cfg(test)]
 mod credentials;
+#[cfg(test)]
+mod defaults;
 #[cfg(test)]
 mod endings;
 #[cfg(all(test, feature = "redis"))]
@@ -89,10 +95,14 @@ mod lock_wire;
 mod operations;
 #[cfg(test)]
 mod purging;
+#[cfg(all(test, feature = "redis", feature = "axum"))]
+mod readme;
 #[cfg(test)]
 mod redis_faults;
 #[cfg(test)]
 mod renewing;
+#[cfg(all(test, feature = "redis"))]
+mod settings;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! What an operator sees: the response's own account, numbers, logs, and memory that is bounded.
 
 use std::{
-    io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -12,11 +11,12 @@ use tower::Layer as _;
 use tower_stampede::{BufferLayer, Cache, Fallback};
 use tracing::{Subscriber, span};
 use tracing_subscriber::{
-    Layer, fmt::MakeWriter, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
+    Layer, fmt::format::FmtSpan, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
 };
 
 use crate::support::{
     client::{ask, attempt, behind, get, herd, same, settle, until, with},
+    log::Log,
     origin::{Gate, Origin, OriginError, failure, fresh, no_store, reply},
 };
 
@@ -184,51 +184,9 @@ async fn local_entries_are_bounded_by_bytes() {
 
 // ===== logs =====
 
-/// Collects what would be written to a log.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-
-    /// Everything that this thread logs from `level` up.
-    fn collecting(level: tracing::Level) -> (Self, tracing::subscriber::DefaultGuard) {
-        let log = Self::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(level)
-            .with_span_events(tracing_subscriber::fmt::format::FmtSpan::FULL)
-            .with_writer(log.clone())
-            .with_ansi(false)
-            .finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        log.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn logs_hold_neither_keys_nor_fields_nor_bodies() {
-    let (log, _guard) = Log::collecting(tracing::Level::TRACE);
+    let (log, _guard) = Log::at(tracing::Level::TRACE, FmtSpan::FULL);
     let cache = Cache::in_memory();
     let origin = Origin::fallible(|call| async move {
         sleep(Duration::from_millis(10)).await;
@@ -274,7 +232,7 @@ async fn logs_hold_neither_keys_nor_fields_nor_bodies() {
 
 #[tokio::test(start_paused = true)]
 async fn ordinary_work_is_silent_at_info() {
-    let (log, _guard) = Log::collecting(tracing::Level::INFO);
+    let (log, _guard) = Log::at(tracing::Level::INFO, FmtSpan::FULL);
     let origin = Origin::new(|call| async move {
         match call.number % 3 {
             0 => no_store("mine"),
@@ -293,7 +251,7 @@ async fn ordinary_work_is_silent_at_info() {
 
 #[tokio::test(start_paused = true)]
 async fn a_layer_says_once_that_credentials_bypass_it() {
-    let (log, _guard) = Log::collecting(tracing::Level::INFO);
+    let (log, _guard) = Log::at(tracing::Level::INFO, FmtSpan::FULL);
     let origin = Origin::new(|_| async { fresh("body") });
     let service = behind(
         &BufferLayer::new(Cache::in_memory()).name("reports"),

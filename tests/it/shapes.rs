@@ -19,15 +19,9 @@ use tower::{BoxError, Layer as _, Service, service_fn};
 use tower_stampede::{BufferLayer, Cache};
 
 use crate::support::{
-    client::{Answer, Empties, ask, attempt, behind, get, herd, same, with},
+    client::{Answer, Empties, ask, attempt, behind, get, herd, minute, same, with},
     origin::{Origin, OriginError},
 };
-
-const SECOND: Duration = Duration::from_secs(1);
-
-fn minute(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone()).ttl(60 * SECOND)
-}
 
 // ===== bodies =====
 

@@ -4,20 +4,12 @@ use std::{future::pending, time::Duration};
 
 use tokio::time::sleep;
 use tower::{ServiceExt as _, limit::ConcurrencyLimit};
-use tower_stampede::{BufferLayer, Cache};
+use tower_stampede::Cache;
 
 use crate::support::{
-    client::{ask, behind, get, herd, same, until, with},
+    client::{ask, behind, get, herd, layer, ms, same, until, with},
     origin::{Gate, Origin, OriginError, failure, fresh, held, reply},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== purges =====
 

@@ -2,22 +2,18 @@
 
 use std::{future::pending, time::Duration};
 
+use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use tower::limit::ConcurrencyLimit;
 use tower_stampede::{BufferLayer, Cache, Fallback, Mode};
 
 use crate::support::{
-    client::{ask, assert_nothing_is_left, behind, get, herd, same, settle, until},
-    origin::{Gate, Origin, fresh, held, reply},
+    client::{
+        Answer, ask, assert_nothing_is_left, behind, get, herd, layer, ms, same, settle, targets,
+        until,
+    },
+    origin::{Gate, Origin, failure, fresh, held, no_store, reply},
 };
-
-fn ms(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds)
-}
-
-fn layer(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone())
-}
 
 // ===== timeouts and limits =====
 
@@ -232,27 +228,62 @@ async fn waiters_over_the_limit_fall_back_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waiters_of_the_whole_cache_are_limited_too() {
+async fn the_waiters_of_the_whole_cache_are_limited_too_and_no_key_is_starved_by_those_of_others() {
     let cache = Cache::in_memory();
     let (origin, gate) = held();
     let service = behind(
         &layer(&cache)
-            .max_waiters_in_all(3)
+            .max_waiters_in_all(5)
             .fallback(Fallback::Reject),
         &origin,
     );
 
-    let herd = herd(&service, (0..10).map(|page| get(&format!("/page/{page}"))));
-    until(&cache, |stats| stats.timed_out == 7).await;
+    let crowd = same(&service, 100, "/popular");
+    until(&cache, |stats| stats.timed_out == 95).await;
+    let others = herd(&service, (0..10).map(|page| get(&format!("/page/{page}"))));
+    origin.called(11).await;
     gate.open();
-    let answers = herd.answers().await;
+    let (crowd, others) = (crowd.answers().await, others.answers().await);
 
-    assert_eq!(
-        answers.iter().filter(|answer| answer.status == 200).count(),
-        3
-    );
-    assert_eq!(origin.builds(), 3);
-    assert_eq!(ask(&service, get("/later")).await.status, 200);
+    let answered = |answers: &[Answer]| answers.iter().filter(|one| one.status == 200).count();
+    assert_eq!((answered(&crowd), answered(&others)), (5, 10));
+    assert_eq!(origin.builds(), 11);
+    assert_nothing_is_left(&cache).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_ever_is_a_time_like_any_other() {
+    let cache = Cache::builder()
+        .failure_memo(Duration::MAX)
+        .hit_for_miss(Duration::MAX)
+        .build()
+        .unwrap();
+    let origin = Origin::new(|call| async move {
+        match call.parts.uri.path() {
+            "/failing" => failure(500, "out of order"),
+            "/private" => no_store("yours"),
+            _ => reply(&[], "ours"),
+        }
+    });
+    let for_ever = BufferLayer::new(cache)
+        .ttl(Duration::MAX)
+        .ttl_for(StatusCode::NOT_FOUND, Duration::MAX)
+        .jitter(0.0)
+        .stale_while_revalidate(Duration::MAX)
+        .stale_if_error(Duration::MAX)
+        .keep_for_validation(Duration::MAX)
+        .heuristic_freshness(Duration::MAX)
+        .wait_timeout(Duration::MAX)
+        .build_timeout(Duration::MAX);
+    let service = behind(&for_ever, &origin);
+
+    for (path, builds) in [("/report", 1), ("/failing", 1), ("/private", 2)] {
+        assert_eq!(
+            targets(&service, &origin, &[path, path]).await,
+            builds,
+            "{path}"
+        );
+    }
 }
 
 // ===== what is not stored =====

@@ -139,7 +139,7 @@ impl RedisTier {
     pub(super) async fn claim_once(&self, claim: &Claim) -> Result<Claimed, Error> {
         let mut reply = self.ask(claim, claim.awaited, &[]).await?;
         let mut failure = codec::decode_response(&reply.failure, claim.began);
-        if reply.state == "failed" && failure.is_none() {
+        if reply.state == "failed" && !reply.failure.is_empty() && failure.is_none() {
             reply = self.ask(claim, None, &[]).await?;
         }
         let mut value = self.value_or_lease(claim, &reply).await?;

@@ -87,6 +87,7 @@ impl RedisTier {
         let (marker, value, period, tombstone) = match *release {
             Release::Nothing => (hit_for_miss, Vec::new(), none, none),
             Release::Undo => (hit_for_miss, Vec::new(), none, TOMBSTONE),
+            Release::Unshared(period) => (failure, date(lease.began), period, none),
             Release::HitForMiss(period) => (hit_for_miss, b"h".to_vec(), period, none),
             Release::Failed(period, entry) => {
                 (failure, failure_marker(lease.began, entry), period, none)
@@ -125,9 +126,14 @@ fn variants_record(fill: &Fill<'_>, label: Label) -> Vec<u8> {
     }
 }
 
+/// When a build began, as its marker has it; with nothing behind it, nothing came of it for others.
+fn date(began: TierTime) -> Vec<u8> {
+    format!("{:016}", began.0).into_bytes()
+}
+
 /// What waiters elsewhere are told of a failure: the response, or only its status if it is large.
 fn failure_marker(began: TierTime, entry: &Entry) -> Vec<u8> {
-    let mut marker = format!("{:016}", began.0).into_bytes();
+    let mut marker = date(began);
     let response = codec::encode_response(entry);
     if response.len() <= LARGEST_INLINE {
         marker.extend(response);

@@ -286,9 +286,18 @@ pub async fn assert_nothing_is_left(cache: &Cache) {
 
 // ===== builds one after the other =====
 
+pub fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A layer with its defaults.
+pub fn layer(cache: &Cache) -> BufferLayer {
+    BufferLayer::new(cache.clone())
+}
+
 /// A layer with a minute of freshness.
 pub fn minute(cache: &Cache) -> BufferLayer {
-    BufferLayer::new(cache.clone()).ttl(Duration::from_secs(60))
+    layer(cache).ttl(Duration::from_secs(60))
 }
 
 /// A minute of freshness from the layer, over an origin that tells one build from another.

@@ -1,12 +1,12 @@
-//! What was logged, at DEBUG and above, by a test whose runtime has one thread.
+//! What was logged by a test whose runtime has one thread.
 
 use std::{
     io,
     sync::{Arc, Mutex},
 };
 
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing::{Level, subscriber::DefaultGuard};
+use tracing_subscriber::fmt::{MakeWriter, format::FmtSpan};
 
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
@@ -14,10 +14,16 @@ pub struct Log(Arc<Mutex<Vec<u8>>>);
 impl Log {
     /// Listens to this thread until the guard is dropped.
     pub fn start() -> (Self, DefaultGuard) {
+        Self::at(Level::DEBUG, FmtSpan::NONE)
+    }
+
+    /// The same, from `level` up, with what becomes of spans.
+    pub fn at(level: Level, spans: FmtSpan) -> (Self, DefaultGuard) {
         let log = Self::default();
         let subscriber = tracing_subscriber::fmt()
             .with_ansi(false)
-            .with_max_level(tracing::Level::DEBUG)
+            .with_max_level(level)
+            .with_span_events(spans)
             .with_writer(log.clone())
             .finish();
         (log, tracing::subscriber::set_default(subscriber))

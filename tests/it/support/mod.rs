@@ -9,7 +9,6 @@
 )]
 
 pub mod client;
-#[cfg(feature = "redis")]
 pub mod log;
 pub mod origin;
 #[cfg(feature = "redis")]

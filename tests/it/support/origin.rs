@@ -132,6 +132,23 @@ impl Origin {
         (origin, streams)
     }
 
+    /// The same, for fresh responses that declare no length.
+    pub fn fresh_streams() -> (Self, mpsc::UnboundedReceiver<Frames>) {
+        Self::streaming(|_| head(StatusCode::OK, &[("cache-control", "max-age=60")]))
+    }
+
+    /// Bodies without end under this `Cache-Control`, in frames of so many bytes; and how many of them
+    /// were taken.
+    pub fn endless(directives: &'static str, frame: usize) -> (Self, Arc<AtomicUsize>) {
+        let taken = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&taken);
+        let origin = Self::new(move |_| {
+            let body = endless(frame, Arc::clone(&counted));
+            async { head(StatusCode::OK, &[("cache-control", directives)]).map(|()| body) }
+        });
+        (origin, taken)
+    }
+
     /// How often it was called.
     pub fn builds(&self) -> usize {
         *self.shared.builds.borrow()
@@ -224,13 +241,20 @@ impl Drop for Running {
 
 /// An origin that is held by a gate, and then gives a fresh response.
 pub fn held() -> (Origin, Gate) {
+    held_then(|call| fresh(format!("build {}", call.number)))
+}
+
+/// An origin that is held by a gate, and then responds so.
+pub fn held_then(
+    respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
+) -> (Origin, Gate) {
     let gate = Gate::closed();
     let passed = gate.clone();
     let origin = Origin::new(move |call| {
-        let gate = passed.clone();
+        let (gate, respond) = (passed.clone(), respond.clone());
         async move {
             gate.pass().await;
-            fresh(format!("build {}", call.number))
+            respond(&call)
         }
     });
     (origin, gate)
