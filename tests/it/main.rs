@@ -34,6 +34,8 @@ mod examples;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+mod http_invalidation;
+#[cfg(test)]
 mod http_options;
 #[cfg(test)]
 mod http_revalidation;
