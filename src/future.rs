@@ -11,7 +11,12 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::{body::Body, invalidation::Invalidation, status::Outcome};
+use crate::{
+    body::Body,
+    invalidation::Invalidation,
+    key::Digest,
+    status::{self, Outcome},
+};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -27,6 +32,7 @@ pin_project! {
     {
         #[pin]
         kind: Kind<S, ReqBody, ResBody>,
+        shown: Option<Digest>,
     }
 }
 
@@ -69,6 +75,7 @@ where
         let response = Some(response);
         Self {
             kind: Kind::Ready { response },
+            shown: None,
         }
     }
 
@@ -81,12 +88,19 @@ where
                 request,
                 passing,
             },
+            shown: None,
         }
+    }
+
+    /// Has `Cache-Status` name the key.
+    pub(crate) fn showing(self, key: Option<Digest>) -> Self {
+        Self { shown: key, ..self }
     }
 
     pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
         Self {
             kind: Kind::Exchange { future },
+            shown: None,
         }
     }
 }
@@ -97,9 +111,25 @@ where
 {
     type Output = Result<Response<Body<ResBody>>, S::Error>;
 
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut polled = this.kind.poll(cx);
+        if let (Some(key), Poll::Ready(Ok(response))) = (*this.shown, &mut polled) {
+            status::show_key(response.headers_mut(), key);
+        }
+        polled
+    }
+}
+
+impl<S, ReqBody, ResBody> Future for Kind<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+{
+    type Output = Result<Response<Body<ResBody>>, S::Error>;
+
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut kind = self.as_mut();
         loop {
-            let mut kind = self.as_mut().project().kind;
             match kind.as_mut().project() {
                 KindProjection::Ready { response } => {
                     let response = response
@@ -127,7 +157,7 @@ where
                         outcome: passing.outcome,
                         invalidation: passing.invalidation.take(),
                     };
-                    kind.set(Kind::Calling { future, passing });
+                    kind.set(Self::Calling { future, passing });
                 }
                 KindProjection::Calling { future, passing } => {
                     let mut response = ready!(future.poll(cx))?.map(Body::passed);

@@ -1,6 +1,6 @@
 //! What a response is for: an entry, the flight alone, or its own request alone.
 
-use http::{Method, StatusCode, header, response::Parts};
+use http::{HeaderMap, Method, StatusCode, header, response::Parts};
 use tokio::time::Instant;
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         storable::{self, Judgement, Lesson, Reason, RequestFacts, Withheld},
         vary::Vary,
     },
-    policy::{Mode, Policy},
+    policy::{Etags, Mode, Policy},
     time,
 };
 
@@ -77,6 +77,14 @@ impl Alone {
 }
 
 impl Judged {
+    /// Whether it is to get an entity tag of ours.
+    pub(crate) fn wants_tag(&self, policy: &Policy) -> bool {
+        policy.etags == Etags::Generated
+            && matches!(self.fate, Fate::Stored(_))
+            && self.head.status.is_success()
+            && !self.head.headers.contains_key(header::ETAG)
+    }
+
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))
@@ -101,7 +109,7 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             variant: None,
             age,
         };
-        let vary = Vary::of_response(&parts.headers);
+        let vary = vary(&parts.headers, policy);
         Plan::Together(Box::new(Judged { head, vary, fate }))
     };
     let plan = match judgement {
@@ -133,6 +141,17 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             Plan::Alone(Alone::Predicate)
         }
         _ => plan,
+    }
+}
+
+/// What the response varies by beyond its key.
+fn vary(headers: &HeaderMap, policy: &Policy) -> Vary {
+    let vary = Vary::of_response(headers);
+    if policy.keys_cookies() {
+        // The build saw the cookies that are in the key, and no others.
+        vary.without(&header::COOKIE)
+    } else {
+        vary
     }
 }
 

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked, Fields},
+    asked::{self, Asked, Errand, Fields},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
@@ -24,9 +24,9 @@ use crate::{
         storable,
     },
     invalidation::Invalidation,
-    key::Key,
+    key::{Digest, Key},
     local::Found,
-    policy::{Mode, Policy},
+    policy::{KeyShown, Mode, Policy},
     status::{End, Forward, Outcome},
 };
 
@@ -76,8 +76,12 @@ where
         let mut key = Scratch::borrow();
         // By reference: a request is large, and is moved only if it goes further than a hit.
         match self.look(&mut parts, &body, &mut key.0) {
-            Ok((Local::Answer(response), _)) => ResponseFuture::ready(response),
-            Ok((local, facts)) => self.go_on((parts, body), &key.0, facts, local),
+            Ok((Local::Answer(response), facts)) => {
+                ResponseFuture::ready(response).showing(self.shown(&key.0, facts))
+            }
+            Ok((local, facts)) => self
+                .go_on((parts, body), &key.0, facts, local)
+                .showing(self.shown(&key.0, facts)),
             Err(outcome) => self.bypass(parts, body, outcome),
         }
     }
@@ -100,6 +104,12 @@ impl<S> BufferService<S> {
         };
         let request = Request::from_parts(parts, body);
         ResponseFuture::bypass(self.inner.clone(), request, passing)
+    }
+
+    /// What `Cache-Status` says of the key.
+    fn shown(&self, key: &[u8], facts: Facts) -> Option<Digest> {
+        let resource = key.get(..facts.primary)?;
+        (self.policy.key_shown == KeyShown::Digest).then(|| Digest::of(resource))
     }
 
     /// Writes the request's key, and decides whether its credentials let it be cached.
@@ -139,11 +149,34 @@ impl<S> BufferService<S> {
             Mode::Cache => self.cache.find(key, &parts.headers, now),
             Mode::Coalesce | Mode::Bypass => Found::Nothing,
         };
+        let found = self.admit(found, facts.authorization)?;
         let wanted = Wanted {
             method: &parts.method,
             headers: fields.within(&parts.headers),
         };
         Ok((self.use_found((found, now), wanted, demand), facts))
+    }
+
+    /// Keeps from requests with `Authorization` what is not meant for them.
+    fn admit(
+        &self,
+        found: Found,
+        authorization: storable::Authorization,
+    ) -> Result<Found, Outcome> {
+        match found {
+            Found::Entry(entry, worth)
+                if !self.policy.opens(&entry.head.headers, authorization) =>
+            {
+                match worth {
+                    Worth::Fresh => {
+                        Err(Outcome::forward(Forward::Request, End::Unstored)
+                            .because("authorization"))
+                    }
+                    _ => Ok(Found::Nothing),
+                }
+            }
+            found => Ok(found),
+        }
     }
 
     /// What is no hit: refreshes, passes on, or starts the exchange.
@@ -173,26 +206,25 @@ impl<S> BufferService<S> {
             }
             Local::Nothing(stale) => stale,
         };
-        if facts
-            .demand
-            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
-        {
-            return ResponseFuture::ready(answer::only_if_cached());
-        }
         if self.is_building(&parts, key, facts.primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
-        if self.policy.passes(&parts) {
+        let builds_nothing = facts.wants_an_entry_or_nothing() || self.policy.passes(&parts);
+        if builds_nothing && self.policy.mode == Mode::Cache && self.cache.shared().is_some() {
+            let exchange = self.exchange((parts, body), key, facts, stale);
+            return ResponseFuture::exchange(Box::pin(exchange.look()));
+        }
+        if facts.wants_an_entry_or_nothing() {
+            return ResponseFuture::ready(answer::only_if_cached(Wanted::of(&parts)));
+        }
+        if builds_nothing {
             let reason = if stale.is_some() {
                 Forward::Stale
             } else {
                 Forward::Miss
             };
-            return self.bypass(
-                parts,
-                body,
-                Outcome::forward(reason, End::Unstored).because("range"),
-            );
+            let outcome = Outcome::forward(reason, End::Unstored).because("range");
+            return self.bypass(parts, body, outcome);
         }
         let exchange = self.exchange((parts, body), key, facts, stale);
         ResponseFuture::exchange(Box::pin(exchange.run()))
@@ -207,7 +239,7 @@ impl<S> BufferService<S> {
 
     fn exchange<ReqBody>(
         &self,
-        (parts, body): (Parts, ReqBody),
+        (mut parts, body): (Parts, ReqBody),
         key: &[u8],
         facts: Facts,
         stale: Option<Arc<Entry>>,
@@ -215,8 +247,11 @@ impl<S> BufferService<S> {
     where
         S: Clone,
     {
+        let method = self.policy.build_method(&parts.method);
         let asked = Asked {
-            method: parts.method.clone(),
+            client_method: mem::replace(&mut parts.method, method.clone()),
+            method,
+            errand: Errand::Build,
             headers: parts.headers.clone(),
             authorization: facts.authorization,
             arrived: Instant::now(),
@@ -272,6 +307,13 @@ struct Facts {
     demand: Option<RequestDirectives>,
     /// How much of the key names the resource; the rest names its variant.
     primary: usize,
+}
+
+impl Facts {
+    fn wants_an_entry_or_nothing(&self) -> bool {
+        self.demand
+            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
+    }
 }
 
 /// What the local tier's find is worth.

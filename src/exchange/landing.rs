@@ -7,7 +7,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, response::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::ETAG, response::Parts,
+};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
@@ -17,6 +19,7 @@ use super::{
     delivery::{Starter, Unsent, with_outcome},
     keeper::Keeper,
     nested::Building,
+    tag,
 };
 use crate::{
     answer,
@@ -72,7 +75,8 @@ where
         fields::for_build(request.headers_mut());
         self.policy.strip_cookies(request.headers_mut());
         if let Some(stale) = self.confirmable() {
-            self.validation = revalidate::condition(request.headers_mut(), &stale.head.headers);
+            let (build, stored) = (request.headers_mut(), &stale.head.headers);
+            self.validation = revalidate::condition(build, stored, |tag| self.policy.made(tag));
         }
         Building::mark(request.extensions_mut(), &self.cache, &self.resource);
         request
@@ -96,7 +100,7 @@ where
         match head {
             Ok(response) => Box::pin(self.land(response, deadline)).await,
             Err(Broken::Error(error)) => {
-                self.deliver_stale_or(Delivery::Error(error));
+                self.deliver_stale_or(Delivery::Error(error), None);
                 self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
                     .await;
             }
@@ -104,8 +108,9 @@ where
                 self.fail_with_panic(payload).await;
             }
             Err(Broken::TimedOut) => {
-                let response = answer::unavailable("build-timeout", self.reason());
-                self.deliver_stale_or(Delivery::Response(response));
+                let response =
+                    answer::unavailable("build-timeout", self.asked.wanted(), self.reason());
+                self.deliver_stale_or(Delivery::Response(response), None);
                 self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout")
                     .await;
             }
@@ -156,7 +161,8 @@ where
         if let Fate::Failed(_) = judged.fate {
             let failure = Failure::Status(parts.status);
             let parts = with_outcome(parts, self.outcome(judged));
-            let response = Response::from_parts(parts, Body::passed(body));
+            let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+            let response = Response::from_parts(parts, body);
             self.deliver_response(response, judged);
             return self.fail(failure, "status").await;
         }
@@ -264,10 +270,12 @@ where
     }
 
     /// The body has ended one way or another.
-    async fn finish(mut self, judged: Judged, drained: Drained<B>, starter: Starter<B>) {
+    async fn finish(mut self, mut judged: Judged, drained: Drained<B>, starter: Starter<B>) {
         match drained {
             Drained::Complete(body, trailers) => {
-                if let Starter::Waits(unsent) = starter {
+                let tag = self.tag(&mut judged, &body).await;
+                if let Starter::Waits(mut unsent) = starter {
+                    unsent.parts.headers.extend(tag.map(|tag| (ETAG, tag)));
                     let parts = with_outcome(unsent.parts, self.outcome(&judged));
                     let whole = (body.clone(), trailers.clone());
                     let response = answer::complete(parts, whole, self.asked.wanted());
@@ -302,6 +310,16 @@ where
                 self.fail(failure, "body").await;
             }
         }
+    }
+
+    /// Gives what is stored a validator, if it has none and the layer says so.
+    async fn tag(&self, judged: &mut Judged, body: &Bytes) -> Option<HeaderValue> {
+        if !judged.wants_tag(&self.policy) {
+            return None;
+        }
+        let tag = tag::of(&judged.head.headers, body).await;
+        judged.head.headers.insert(ETAG, tag.clone());
+        Some(tag)
     }
 
     /// A complete response: into an entry, or only to those who wait.

@@ -18,11 +18,11 @@ use super::{
     seek::{Seek, Sought},
 };
 use crate::{
-    asked::Asked,
+    asked::{Asked, Errand},
     body::BoxError,
     cache::Cache,
     entry::Entry,
-    flight::Pilot,
+    flight::{News, Pilot, Verdict},
     http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
@@ -93,6 +93,10 @@ where
         match seek.run().await {
             Sought::Found(news) => self.pilot.flight().tell(news),
             Sought::Nobody => {}
+            Sought::Build { .. } if self.asked.errand == Errand::Look => {
+                // There is nothing: each goes its own way.
+                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
+            }
             Sought::Build { lease, stale } => self.build(lease, stale).await,
         }
     }

@@ -12,10 +12,11 @@ mod leading;
 mod nested;
 mod parcel;
 mod seek;
+mod tag;
 
 use std::{panic::resume_unwind, pin::pin, sync::Arc};
 
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
@@ -29,7 +30,7 @@ use self::{
 pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
-    asked::Asked,
+    asked::{Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::{self, Entry, Fields, Worth},
@@ -93,6 +94,20 @@ where
         }
     }
 
+    /// Answers the request from the shared tier; without an entry there, it gets nothing if it wants
+    /// no other answer, else it passes to the inner service as it is.
+    pub(crate) async fn look(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.asked.errand = Errand::Look;
+        let deadline = self.asked.arrived + self.policy.wait_timeout;
+        match self.share(Slot::Build, deadline).await {
+            Waited::Answered(response) => Ok(response),
+            _ if self.asked.wants_an_entry_or_nothing() => {
+                Ok(answer::only_if_cached(self.asked.wanted()))
+            }
+            _ => self.alone("range").await,
+        }
+    }
+
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
         // What a HEAD would build is no entry.
@@ -136,7 +151,10 @@ where
             return None;
         }
         match self.note()? {
-            Note::Failed(failure) => Some(Waited::Answered(self.failed(&failure))),
+            Note::Failed(failure) => {
+                let outcome = |ttl| Outcome::hit(ttl).because("stale-if-error");
+                Some(Waited::Answered(self.failed(&failure, outcome)))
+            }
             // The one who finds no flight probes; the others do not wait for it.
             Note::HitForMiss => None,
         }
@@ -226,7 +244,8 @@ where
         for fallback in &self.policy.fallback {
             match fallback {
                 Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
+                    let outcome = |ttl| self.tired_of_waiting(End::StoodIn { ttl });
+                    if let Some(response) = self.stale_fallback(outcome) {
                         return Some(Waited::Answered(response));
                     }
                 }
@@ -241,6 +260,9 @@ where
     fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
+            News::Streaming(stream) if !self.opens(&stream.head.headers) => {
+                Waited::Free("authorization")
+            }
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
@@ -255,6 +277,7 @@ where
             News::Found(entry) => match self.use_of(&entry, seat) {
                 Use::Answer => Waited::Answered(self.hit(&entry)),
                 Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::Closed => Waited::Free("authorization"),
                 Use::None => Waited::Again,
             },
             News::Landed(verdict) => self.accept(verdict, seat),
@@ -267,12 +290,19 @@ where
                 match self.use_of(&entry, seat) {
                     Use::Answer => Waited::Answered(self.collapsed(&entry)),
                     Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::Closed => Waited::Free("authorization"),
                     Use::None => Waited::Again,
                 }
             }
             Verdict::Uncacheable => Waited::Free("uncacheable"),
             Verdict::TooLarge => Waited::Free("too-large"),
-            Verdict::Failed(failure) => Waited::Answered(self.failed(&failure)),
+            Verdict::Failed(failure) => {
+                let outcome = |ttl| {
+                    Outcome::forward(self.reason(), End::CollapsedStoodIn { ttl })
+                        .because("stale-if-error")
+                };
+                Waited::Answered(self.failed(&failure, outcome))
+            }
             Verdict::Abandoned => Waited::Again,
         }
     }
@@ -282,6 +312,8 @@ where
         let came_late = self.asked.arrived > entry.lifetime.received;
         if !entry.head.fits(&self.asked.headers) {
             Use::Elsewhere
+        } else if !self.opens(&entry.head.headers) {
+            Use::Closed
         } else if !entry.may_answer(seat.joined, self.cache.purges())
             || came_late && entry.worth(Instant::now()) != Worth::Fresh
         {
@@ -293,13 +325,18 @@ where
         }
     }
 
+    fn opens(&self, headers: &HeaderMap) -> bool {
+        self.policy.opens(headers, self.asked.authorization)
+    }
+
     /// Looks again under the variant that this request asks for.
     fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
         if let Some(fields) = fields {
             self.key = self
                 .resource
                 .variant(&entry::values(&fields, &self.asked.headers));
-            self.stale = self.cache.local().entry(&self.key, self.cache.purges());
+            let known = self.cache.local().entry(&self.key, self.cache.purges());
+            self.stale = known.filter(|known| self.opens(&known.head.headers));
         }
         Waited::Again
     }
@@ -317,23 +354,35 @@ where
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
-    fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
-        self.stale_fallback().unwrap_or_else(|| {
+    fn failed(
+        &self,
+        failure: &Failure,
+        outcome: impl FnOnce(i64) -> Outcome,
+    ) -> Response<Body<ResBody>> {
+        self.stale_fallback(outcome).unwrap_or_else(|| {
             self.cache.count().failed();
-            let status = failure.unless_it_fits(&self.asked.headers);
+            let status =
+                failure.unless(|head| head.fits(&self.asked.headers) && self.opens(&head.headers));
             let failure = status.as_ref().unwrap_or(failure);
             answer::failed(failure, self.asked.wanted(), self.reason())
         })
     }
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
-    fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
+    fn stale_fallback(
+        &self,
+        outcome: impl FnOnce(i64) -> Outcome,
+    ) -> Option<Response<Body<ResBody>>> {
         let entry = self.stale.as_ref()?;
-        let now = Instant::now();
-        entry.may_stand_in(now, self.cache.purges()).then(|| {
+        let usable = entry.may_stand_in(Instant::now(), self.cache.purges());
+        usable.then(|| {
             self.cache.count().stale();
-            answer::hit(entry, self.asked.wanted(), now)
+            answer::stood_in(entry, self.asked.wanted(), outcome)
         })
+    }
+
+    fn tired_of_waiting(&self, end: End) -> Outcome {
+        Outcome::forward(self.reason(), end).because("wait-timeout")
     }
 
     /// The wait is over: what the layer's fallbacks say, in turn.
@@ -343,7 +392,8 @@ where
         for fallback in &policy.fallback {
             match fallback {
                 Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
+                    let outcome = |ttl| self.tired_of_waiting(End::CollapsedStoodIn { ttl });
+                    if let Some(response) = self.stale_fallback(outcome) {
                         return Ok(response);
                     }
                 }
@@ -359,20 +409,29 @@ where
                 Fallback::Reject => break,
             }
         }
-        Ok(answer::unavailable("wait-timeout", self.reason()))
+        Ok(answer::unavailable(
+            "wait-timeout",
+            self.asked.wanted(),
+            self.reason(),
+        ))
     }
 
     /// Answers this request by a build of its own that nobody shares.
     async fn alone(mut self, detail: &'static str) -> Result<Response<Body<ResBody>>, S::Error> {
         let Some(request) = self.parcel.take() else {
-            return Ok(answer::unavailable("abandoned", self.reason()));
+            return Ok(answer::unavailable(
+                "abandoned",
+                self.asked.wanted(),
+                self.reason(),
+            ));
         };
         self.cache.count().built();
         build::ready(&mut self.inner).await?;
-        let mut response = self.inner.call(request).await?.map(Body::passed);
+        let (parts, body) = self.inner.call(request).await?.into_parts();
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        outcome.write(response.headers_mut());
-        Ok(response)
+        let parts = delivery::with_outcome(parts, outcome);
+        let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+        Ok(Response::from_parts(parts, body))
     }
 
     fn reason(&self) -> Forward {
@@ -386,6 +445,8 @@ enum Use {
     Answer,
     /// Another variant does.
     Elsewhere,
+    /// It is not meant for requests with credentials.
+    Closed,
     None,
 }
 

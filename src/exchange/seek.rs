@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::leading::Ownership;
 use crate::{
-    asked::Asked,
+    asked::{Asked, Errand},
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
@@ -80,9 +80,9 @@ impl Seek<'_> {
         let mut watch = shared.watch(place.resource);
         let mut budget = shared.budget();
         let mut poll = Poll::new();
-        let mut purpose = match self.asked.method {
-            Method::HEAD => Purpose::Look,
-            _ => Purpose::Serve,
+        let mut purpose = match (self.asked.errand, &self.asked.method) {
+            (Errand::Look, _) | (_, &Method::HEAD) => Purpose::Look,
+            (Errand::Build, _) => Purpose::Serve,
         };
         loop {
             let Ok(token) = Token::random() else {

@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{
-    HeaderName, StatusCode,
+    HeaderMap, HeaderName, StatusCode,
     header::{CONTENT_RANGE, ETAG, LAST_MODIFIED, SET_COOKIE},
     response::Parts,
 };
@@ -250,6 +250,20 @@ fn unstored(response: &Parts, freshness: &Freshness) -> Option<Unstored> {
 
 pub(crate) fn has_validator(response: &Parts) -> bool {
     response.headers.contains_key(ETAG) || date(&response.headers, &LAST_MODIFIED).is_some()
+}
+
+/// Whether a response with these fields may answer a request with this `Authorization`.
+///
+/// RFC 9111 section 3.5 restricts what is stored of such a request. What was stored of an anonymous
+/// one it lets answer anybody; we ask for the same permission then, since a page made for nobody is
+/// not what somebody has asked for.
+pub(crate) fn is_open_to(
+    authorization: Authorization,
+    headers: &HeaderMap,
+    targets: &[HeaderName],
+) -> bool {
+    authorization != Authorization::Unkeyed
+        || permits_authorization(&Policy::of_response(headers, targets).directives)
 }
 
 /// RFC 9111 section 3.5.

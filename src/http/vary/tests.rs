@@ -91,6 +91,19 @@ fn a_union_varies_on_the_fields_of_both() {
 }
 
 #[test]
+fn a_field_that_is_taken_care_of_otherwise_selects_nothing() {
+    let fields = |names: &[HeaderName]| Vary::Fields(names.to_vec());
+
+    assert_eq!(of(&["cookie"]).without(&http::header::COOKIE), Vary::None);
+    assert_eq!(
+        of(&["cookie, origin"]).without(&http::header::COOKIE),
+        fields(&[ORIGIN])
+    );
+    assert_eq!(of(&["*"]).without(&http::header::COOKIE), Vary::Any);
+    assert_eq!(Vary::None.without(&http::header::COOKIE), Vary::None);
+}
+
+#[test]
 fn an_absent_field_differs_from_an_empty_one() {
     for matching in [Matching::Exact, Matching::Combined] {
         let absent = variant(&[ACCEPT], &HeaderMap::new(), matching);
