@@ -198,3 +198,149 @@ async fn an_uncacheable_response_to_a_stripped_condition_is_still_compared() {
     assert_eq!((answer.status.as_u16(), answer.body.len()), (304, 0));
     assert_eq!(answer.outcome(), "stampede; fwd=uri-miss; detail=no-store");
 }
+
+// ===== HEAD =====
+
+#[tokio::test]
+async fn a_head_on_a_cold_key_fills_nothing_unless_the_layer_says_so() {
+    for (layer, builds) in [(layer(), 2), (layer().fill_on_head(), 1)] {
+        let site = Site::new(&layer, |_, request| {
+            let body = if request.method() == Method::HEAD {
+                ""
+            } else {
+                "0123456789"
+            };
+            Ok(response(200, &[FRESH, ("etag", "\"a\"")], body))
+        });
+
+        let head = site.ask(request(Method::HEAD, "/", &[])).await;
+        let unchanged = site
+            .ask(request(Method::HEAD, "/", &[("if-none-match", "\"a\"")]))
+            .await;
+        let page = site.get("/", &[]).await;
+
+        assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+        assert_eq!(head.field("etag"), "\"a\"");
+        assert_eq!(unchanged.status.as_u16(), 304);
+        assert_eq!(&page.body[..], b"0123456789");
+        let last = site.builds();
+        assert_eq!(last, if builds == 1 { 1 } else { 3 });
+        assert_eq!(page.outcome().contains("hit"), builds == 1);
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_fills_gets_the_fields_of_the_page_whatever_becomes_of_it() {
+    for (fields, outcome) in [
+        (&[FRESH][..], "stampede; fwd=uri-miss; stored; ttl=60"),
+        (
+            &[("cache-control", "no-store")],
+            "stampede; fwd=uri-miss; detail=no-store",
+        ),
+        (&[], "stampede; fwd=uri-miss; detail=no-freshness"),
+    ] {
+        let site = Site::new(&layer().fill_on_head(), move |_, request| {
+            assert_eq!(request.method(), Method::GET);
+            let length = ("content-length", "10");
+            Ok(response(200, &[fields, &[length]].concat(), "0123456789"))
+        });
+
+        let head = site.ask(request(Method::HEAD, "/", &[])).await;
+
+        assert_eq!((head.body.len(), head.field("content-length")), (0, "10"));
+        assert_eq!(head.outcome(), outcome);
+    }
+}
+
+// ===== entity tags of our own =====
+
+#[tokio::test]
+async fn what_is_stored_without_a_tag_gets_one_on_request() {
+    let page = |_, _: &_| Ok(response(200, &[FRESH], "0123456789"));
+    let plain = Site::new(&layer(), page);
+    let tagging = Site::new(&layer().generate_etag(), page);
+
+    let first = tagging.get("/", &[]).await;
+    let tag = first.field("etag");
+    let hit = tagging.get("/", &[]).await;
+    let unchanged = tagging.get("/", &[("if-none-match", tag)]).await;
+    let part = tagging
+        .get("/", &[("range", "bytes=2-3"), ("if-range", tag)])
+        .await;
+
+    assert!(tag.starts_with('"'), "{tag}");
+    assert_eq!(hit.field("etag"), tag);
+    assert_eq!((unchanged.status.as_u16(), unchanged.body.len()), (304, 0));
+    assert_eq!((part.status.as_u16(), &part.body[..]), (206, &b"23"[..]));
+    assert_eq!(tagging.builds(), 1);
+    assert_eq!(plain.get("/", &[]).await.field("etag"), "");
+    assert_eq!(plain.get("/", &[]).await.field("etag"), "");
+}
+
+#[tokio::test]
+async fn a_tag_is_made_only_where_there_is_none_and_what_it_is_of_is_stored() {
+    for (status, fields, expected) in [
+        (200, &[FRESH, ("etag", "W/\"a\"")][..], "W/\"a\""),
+        (200, &[("cache-control", "no-store")], ""),
+        (200, &[], ""),
+        (404, &[FRESH], ""),
+        (200, &[FRESH, ("content-type", "text/event-stream")], ""),
+    ] {
+        let site = Site::new(&layer().generate_etag(), move |_, _| {
+            Ok(response(status, fields, "0123456789"))
+        });
+
+        for _ in 0..2 {
+            assert_eq!(
+                site.get("/", &[]).await.field("etag"),
+                expected,
+                "{fields:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_page_has_the_same_tag_when_it_is_built_again() {
+    let site = Site::new(&layer().generate_etag(), |build, _| {
+        let body = if build < 3 { "old" } else { "new" };
+        Ok(response(200, &[("cache-control", "max-age=10")], body))
+    });
+    let first = site.get("/", &[]).await;
+    let tag = first.field("etag");
+
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        tokio::time::advance(std::time::Duration::from_secs(11)).await;
+        let answer = site.get("/", &[("if-none-match", tag)]).await;
+        assert!(!site.last_seen().contains_key("if-none-match"));
+        statuses.push(answer.status.as_u16());
+    }
+
+    assert_eq!(statuses, [304, 200]);
+    assert_eq!(site.builds(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_origin_is_asked_by_its_own_date_and_not_by_our_tag() {
+    let modified = ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let brief = ("cache-control", "max-age=10");
+    let site = Site::new(&layer().generate_etag(), move |_, request| {
+        Ok(match request.headers().get("if-modified-since") {
+            Some(_) => response(304, &[brief, modified], ""),
+            None => response(200, &[brief, modified], "page"),
+        })
+    });
+    let first = site.get("/", &[]).await;
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+
+    let confirmed = site.get("/", &[]).await;
+
+    assert!(!site.last_seen().contains_key("if-none-match"));
+    assert_eq!(
+        confirmed.outcome(),
+        "stampede; fwd=stale; fwd-status=304; stored; ttl=10"
+    );
+    assert_eq!(confirmed.field("etag"), first.field("etag"));
+    assert_eq!(&confirmed.body[..], b"page");
+}

@@ -299,3 +299,48 @@ async fn an_unsafe_request_that_succeeds_purges_its_target_and_what_it_names() {
     }
     assert_eq!(rebuilt, ["/page", "/page?q=1", "/made"]);
 }
+
+// ===== Cache-Status =====
+
+#[tokio::test(start_paused = true)]
+async fn the_key_is_shown_on_request_and_as_a_digest_alone() {
+    let plain = site(&layer(), 200, &[FRESH]);
+    let showing = site(&layer().show_key(), 200, &[FRESH]);
+    assert!(!plain.get("/secret", &[]).await.outcome().contains("key"));
+
+    let miss = showing.get("/secret?token=1", &[]).await;
+    let hit = showing.get("/secret?token=1", &[]).await;
+    let other = showing.get("/secret?token=2", &[]).await;
+
+    let key = |outcome: &str| {
+        let (_, key) = outcome.split_once("; key=\"").unwrap();
+        key.strip_suffix('"').unwrap().to_owned()
+    };
+    let digest = key(miss.outcome());
+    assert_eq!(digest.len(), 32);
+    assert!(digest.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    assert_eq!(
+        hit.outcome(),
+        format!("stampede; hit; ttl=60; key=\"{digest}\"")
+    );
+    assert_ne!(key(other.outcome()), digest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cache_nearer_to_the_origin_said_comes_first() {
+    let fields = &[
+        FRESH,
+        ("cache-status", "Origin; hit; ttl=100"),
+        ("cache-status", "Edge; fwd=miss"),
+    ];
+    let site = site(&layer(), 200, fields);
+
+    for ours in [
+        "stampede; fwd=uri-miss; stored; ttl=60",
+        "stampede; hit; ttl=60",
+    ] {
+        let answer = site.get("/", &[]).await;
+        let all: Vec<_> = answer.headers.get_all("cache-status").iter().collect();
+        assert_eq!(all, ["Origin; hit; ttl=100", "Edge; fwd=miss", ours]);
+    }
+}

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 
-use crate::http_support::{Down, Site, layer, response};
+use crate::http_support::{Down, Site, layer, request, response};
 
 const BRIEF: (&str, &str) = ("cache-control", "max-age=10");
 const TAG: (&str, &str) = ("etag", "\"a\"");
@@ -201,12 +201,9 @@ async fn an_origin_that_is_down_leaves_the_stale_entry_in_its_place() {
         site.get("/", &[]).await;
         advance(11).await;
 
-        let status = match site
-            .try_ask(crate::http_support::request(http::Method::GET, "/", &[]))
-            .await
-        {
-            Ok(answer) => answer.status.as_u16(),
-            Err(Down) => 0,
+        let (status, outcome) = match site.try_ask(request(Method::GET, "/", &[])).await {
+            Ok(answer) => (answer.status.as_u16(), answer.outcome().to_owned()),
+            Err(Down) => (0, String::new()),
         };
 
         assert_eq!(
@@ -214,6 +211,13 @@ async fn an_origin_that_is_down_leaves_the_stale_entry_in_its_place() {
             if served { 200 } else { down },
             "{cache_control} {down}"
         );
+        if served {
+            let answered = if down == 0 { "" } else { "; fwd-status=503" };
+            assert_eq!(
+                outcome,
+                format!("stampede; fwd=stale{answered}; ttl=-1; detail=stale-if-error")
+            );
+        }
         assert_eq!(site.builds(), 2, "{cache_control}");
     }
 }
