@@ -16,8 +16,8 @@ use clap::Parser;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version,
     header::{
-        CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
-        VIA,
+        CONNECTION, COOKIE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+        UPGRADE, VIA,
     },
     uri::{Authority, PathAndQuery, Scheme},
 };
@@ -163,6 +163,7 @@ impl Origin {
         let client_side = protocol.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
         self.address(&mut request);
         strip_hop_by_hop(request.headers_mut());
+        join_cookies(request.headers_mut());
         if let Some((protocol, _)) = &client_side {
             restore_upgrade(request.headers_mut(), protocol);
         }
@@ -176,10 +177,10 @@ impl Origin {
         Ok(response)
     }
 
-    /// Sends the request to the origin; its `Host` stays the client's.
+    /// Sends the request to the origin; its `Host` stays the client's, unless the target itself names
+    /// one (RFC 9112 section 3.2.2).
     fn address<B>(&self, request: &mut Request<B>) {
-        if !request.headers().contains_key(HOST)
-            && let Some(authority) = request.uri().authority()
+        if let Some(authority) = request.uri().authority()
             && let Ok(host) = HeaderValue::try_from(authority.as_str())
         {
             request.headers_mut().insert(HOST, host);
@@ -202,6 +203,17 @@ impl Origin {
             .headers_mut()
             .append(VIA, HeaderValue::from_static(received));
         *request.version_mut() = Version::HTTP_11;
+    }
+}
+
+/// HTTP/2 may send cookies one by one; HTTP/1.1 has one field for them (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines = headers.get_all(COOKIE).iter();
+    let cookies: Vec<_> = lines.map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
     }
 }
 

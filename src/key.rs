@@ -345,7 +345,13 @@ impl KeyRules {
 
     fn write_request(&self, parts: &Parts, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
         let target = self.target(parts);
+        let start = bytes.len();
         write_authority(target, &parts.headers, bytes)?;
+        agree(
+            target,
+            &parts.headers,
+            bytes.get(start..).unwrap_or_default(),
+        )?;
         write_forwarded(&parts.headers, bytes);
         part(bytes, Tag::Path, target.path().as_bytes());
         if let Some(query) = target.query() {
@@ -374,12 +380,7 @@ pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
 
 fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {
     if let Some(authority) = uri.authority() {
-        let ports: &[u16] = match uri.scheme_str() {
-            Some("http") => &[80],
-            Some("https") => &[443],
-            _ => &[80, 443],
-        };
-        return write_host(authority.as_str(), ports, bytes);
+        return write_host(authority.as_str(), default_ports(uri), bytes);
     }
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -389,6 +390,32 @@ fn write_authority(uri: &Uri, headers: &HeaderMap, bytes: &mut Vec<u8>) -> Resul
             write_host(host, &[80, 443], bytes)
         }
         (Some(_), Some(_)) => Err(Unkeyable::Authority),
+    }
+}
+
+/// Refuses a `Host` that is not the authority of the target: it does not count (RFC 9112 section 3.2.2),
+/// but whatever reads it all the same would answer for one host in the name of the other.
+fn agree(target: &Uri, headers: &HeaderMap, authority: &[u8]) -> Result<(), Unkeyable> {
+    if target.authority().is_none() {
+        return Ok(());
+    }
+    let mut host = Vec::new();
+    for line in headers.get_all(header::HOST) {
+        let line = line.to_str().map_err(|_| Unkeyable::Authority)?;
+        host.clear();
+        write_host(line, default_ports(target), &mut host)?;
+        if host != authority {
+            return Err(Unkeyable::Authority);
+        }
+    }
+    Ok(())
+}
+
+fn default_ports(target: &Uri) -> &'static [u16] {
+    match target.scheme_str() {
+        Some("http") => &[80],
+        Some("https") => &[443],
+        _ => &[80, 443],
     }
 }
 

@@ -72,6 +72,27 @@ async fn a_host_that_is_none_bypasses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_contradicts_the_target_bypasses() {
+    let (service, origin) = numbered(|layer| layer);
+    ask(&service, get("http://shop.example/")).await;
+
+    for host in ["evil.example", "shop.example:8080", "shop.example:443"] {
+        let poisoning = with("http://shop.example/", &[("host", host)]);
+        let answer = ask(&service, poisoning).await;
+        assert_eq!(
+            answer.status_line(),
+            "stampede; fwd=bypass; detail=authority",
+            "{host}"
+        );
+    }
+    for host in ["shop.example", "Shop.Example:80"] {
+        let same = with("http://shop.example/", &[("host", host)]);
+        assert_eq!(ask(&service, same).await.text(), "build 1", "{host}");
+    }
+    assert_eq!(origin.builds(), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_forwarding_headers_change_is_not_shown_to_those_without_them() {
     for (name, value) in [
         ("x-forwarded-host", "evil.example"),
