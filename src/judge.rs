@@ -85,6 +85,16 @@ impl Judged {
             && !self.head.headers.contains_key(header::ETAG)
     }
 
+    /// Whether it answers only those who asked before it was there: it is not stored, or may not be
+    /// used again without validation.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        match self.fate {
+            Fate::Shared(_) => true,
+            Fate::Stored(lifetime) => lifetime.fresh_for().is_zero(),
+            Fate::Failed(_) => false,
+        }
+    }
+
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))

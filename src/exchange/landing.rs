@@ -214,7 +214,7 @@ where
     async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
-        if let Fate::Shared(_) = judged.fate {
+        if judged.is_of_the_moment() {
             // Who comes once there is a response wants one of their own time.
             self.pilot.flight().seal();
         }

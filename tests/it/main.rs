@@ -37,6 +37,8 @@ mod http_answers;
 mod http_invalidation;
 #[cfg(test)]
 mod http_options;
+#[cfg(all(test, feature = "redis"))]
+mod http_proxy;
 #[cfg(test)]
 mod http_revalidation;
 #[cfg(test)]

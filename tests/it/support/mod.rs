@@ -17,4 +17,6 @@ pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
+pub mod wire;
+#[cfg(feature = "redis")]
 pub mod worker;
