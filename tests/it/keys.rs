@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::{Router, body::Body as AxumBody, extract::OriginalUri, routing};
 use http::{Method, Request, Version};
 use http_body_util::Full;
 use tokio::time::sleep;
@@ -10,7 +9,7 @@ use tower::Layer as _;
 use tower_stampede::{BufferLayer, Cache, Keyed, QueryKey};
 
 use crate::support::{
-    client::{Answer, ask, behind, builds, get, herd, minute, numbered, targets, with},
+    client::{ask, behind, builds, get, herd, minute, numbered, targets, with},
     origin::{Call, Origin, fresh, reply},
 };
 
@@ -136,44 +135,6 @@ async fn the_address_of_a_client_behind_a_proxy_is_not_in_the_key() {
     .await;
 
     assert_eq!(count, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nested_routers_do_not_collide() {
-    let cache = Cache::in_memory();
-    let layer = minute(&cache);
-    let echo = || routing::get(|OriginalUri(uri): OriginalUri| async move { uri.to_string() });
-    let inner = || Router::new().route("/{id}", echo()).layer(layer.clone());
-    let app = Router::new()
-        .nest("/users", inner())
-        .nest("/orders", inner())
-        .nest_service("/service", inner())
-        .nest("/deep", Router::new().nest("/users", inner()));
-
-    let mut answers = Vec::new();
-    for path in [
-        "/users/1",
-        "/orders/1",
-        "/service/1",
-        "/deep/users/1",
-        "/users/1",
-    ] {
-        let request = Request::get(path).body(AxumBody::empty()).unwrap();
-        answers.push(ask(&app, request).await);
-    }
-
-    let texts: Vec<_> = answers.iter().map(Answer::text).collect();
-    assert_eq!(
-        texts,
-        [
-            "/users/1",
-            "/orders/1",
-            "/service/1",
-            "/deep/users/1",
-            "/users/1"
-        ]
-    );
-    assert!(answers[4].status_line().contains("hit"));
 }
 
 #[tokio::test(start_paused = true)]

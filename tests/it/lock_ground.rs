@@ -132,6 +132,10 @@ impl Ground {
     }
 
     /// Forgets all locks.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(clippy::unused_self, reason = "a ground in memory is made anew")
+    )]
     pub(crate) fn clear(&self) {
         #[cfg(feature = "redis")]
         if let Some(server) = &self.server {

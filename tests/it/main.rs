@@ -29,7 +29,8 @@ mod connections;
 mod credentials;
 #[cfg(test)]
 mod endings;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod examples;
 #[cfg(test)]
 mod http_answers;
@@ -37,11 +38,13 @@ mod http_answers;
 mod http_invalidation;
 #[cfg(test)]
 mod http_options;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod http_proxy;
 #[cfg(test)]
 mod http_revalidation;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod http_shared;
 #[cfg(test)]
 mod http_support;
@@ -50,6 +53,7 @@ mod http_wire;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod leases;
 #[cfg(test)]
 mod limits;
@@ -78,12 +82,17 @@ mod lock_wait;
 #[cfg(test)]
 mod lock_wire;
 #[cfg(test)]
+#[cfg(feature = "axum")]
+mod nested;
+#[cfg(test)]
 mod operations;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod redis_faults;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod shared;
 #[cfg(test)]
 mod staleness;
