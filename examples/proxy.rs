@@ -43,7 +43,8 @@ struct Options {
     /// A Redis that several proxies share.
     #[arg(long)]
     redis: Option<String>,
-    /// The languages that the origin has, in its own order: `de,en`. Requests are reduced to them.
+    /// The languages that the origin has, in its own order: `de,en`. Requests are reduced to them;
+    /// otherwise what they like is only put in order.
     #[arg(long, value_delimiter = ',')]
     languages: Vec<String>,
 }
@@ -94,7 +95,7 @@ fn serve(stream: TcpStream, proxy: Proxy) {
 }
 
 fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
-    let mut layer = BufferLayer::new(cache)
+    let layer = BufferLayer::new(cache)
         .heuristic_freshness(Duration::from_secs(24 * 3600))
         .stale_if_error(Duration::from_secs(24 * 3600))
         .allow_error_statuses()
@@ -102,10 +103,8 @@ fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
         .allow_ignored_cookies()
         .allow_set_cookie()
         .allow_csp_nonce()
-        .request_directives(RequestDirectives::Honour);
-    if !options.languages.is_empty() {
-        layer = layer.normalize_accept_language(&options.languages);
-    }
+        .request_directives(RequestDirectives::Honour)
+        .normalize_accept_language(&options.languages);
     let origin = Origin::new(&options.origin)?;
     let cached = layer.layer(service_fn(move |request| origin.clone().forward(request)));
     let proxy = service_fn(move |request| {

@@ -267,8 +267,9 @@ impl BufferLayer {
     /// Replaces a request's `Accept-Language` by the one of `languages` that it likes best, the first
     /// of them where it likes several the same; one that likes none is left as it is. Name what the
     /// inner service has, in its own order: a response that varies by language then has one variant
-    /// for each, whatever spelling browsers use. Default: the field is compared as it is, white space
-    /// aside.
+    /// for each, whatever spelling browsers use. Without any language the field is only put in order:
+    /// lower case, best first, and by name where it likes several the same, among which RFC 9110
+    /// section 12.5.4 knows no order. Default: the field is compared as it is, white space aside.
     pub fn normalize_accept_language<L>(self, languages: L) -> Self
     where
         L: IntoIterator<Item: Into<String>>,
