@@ -107,28 +107,53 @@ fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
         .normalize_accept_language(&options.languages);
     let origin = Origin::new(&options.origin)?;
     let cached = layer.layer(service_fn(move |request| origin.clone().forward(request)));
-    let proxy = service_fn(move |request| {
+    let proxy = service_fn(move |request: Request<Incoming>| {
         let cached = cached.clone();
-        async move { Ok::<_, Infallible>(answer(cached.oneshot(request).await)) }
+        async move {
+            Ok::<_, Infallible>(if names_one_host(&request) {
+                answer(cached.oneshot(request).await)
+            } else {
+                refuse(StatusCode::BAD_REQUEST)
+            })
+        }
     });
     Ok(BoxCloneSyncService::new(proxy))
 }
 
-/// An origin that cannot be reached is a 502; the layer saw the error itself.
+/// An origin that cannot be reached is a 502; the layer saw the error itself, and all fields of what
+/// the origin said.
 fn answer<B>(result: Result<Response<B>, legacy::Error>) -> Response<Body>
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     match result {
-        Ok(response) => response.map(Body::new),
+        Ok(mut response) => {
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                strip_hop_by_hop(response.headers_mut());
+            }
+            response.map(Body::new)
+        }
         Err(error) => {
             tracing::warn!(%error, "the origin does not answer");
-            let mut response = Response::new(Body::from("Bad Gateway"));
-            *response.status_mut() = StatusCode::BAD_GATEWAY;
-            response
+            refuse(StatusCode::BAD_GATEWAY)
         }
     }
+}
+
+/// HTTP/1.1 requests have exactly one `Host` (RFC 9112 section 3.2).
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    match request.version() {
+        Version::HTTP_11 => hosts == 1,
+        _ => hosts <= 1,
+    }
+}
+
+fn refuse(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = status;
+    response
 }
 
 /// The server that the proxy stands for.
@@ -160,14 +185,13 @@ impl Origin {
     ) -> Result<Response<Incoming>, legacy::Error> {
         let protocol = request.headers().get(UPGRADE).cloned();
         let client_side = protocol.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
-        self.address(&mut request);
         strip_hop_by_hop(request.headers_mut());
+        self.address(&mut request);
         join_cookies(request.headers_mut());
         if let Some((protocol, _)) = &client_side {
             restore_upgrade(request.headers_mut(), protocol);
         }
         let mut response = self.client.request(request).await?;
-        strip_hop_by_hop(response.headers_mut());
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some((protocol, client_side)) = client_side.filter(|_| switched) {
             restore_upgrade(response.headers_mut(), &protocol);
@@ -228,6 +252,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .iter()
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| name != HOST)
         .collect();
     for name in listed {
         headers.remove(name);

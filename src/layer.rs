@@ -308,6 +308,13 @@ impl BufferLayer {
 
     // ===== what may be stored =====
 
+    /// Stores and shares responses without this field, which only the request that caused the build
+    /// gets: an identifier of the request, a timing. Default: what `private` and `no-cache` name in the
+    /// response.
+    pub fn strip_header(self, name: HeaderName) -> Self {
+        self.with(|policy| policy.rules.personal.push(name))
+    }
+
     /// Stores and shares responses with `Set-Cookie` without that field; the request that caused the
     /// build gets it. Only where no other part of such a response is personal. Default: a response
     /// with `Set-Cookie` is neither stored nor shared.

@@ -21,7 +21,7 @@ use crate::{
     future::{Passing, ResponseFuture},
     http::{
         cache_control::{RequestDirectives, RequestFlag},
-        storable,
+        fields, storable,
     },
     invalidation::Invalidation,
     key::{Digest, Key},
@@ -200,14 +200,19 @@ impl<S> BufferService<S> {
             Local::Answer(response) => return ResponseFuture::ready(response),
             Local::Stale(_, entry) if self.is_building(&parts, key, facts.primary) => Some(entry),
             Local::Stale(response, entry) => {
-                let exchange = self.exchange((parts, body), key, facts, Some(entry));
-                exchange.refresh();
+                if !fields::hides_fields(&parts.headers) {
+                    let exchange = self.exchange((parts, body), key, facts, Some(entry));
+                    exchange.refresh();
+                }
                 return ResponseFuture::ready(response);
             }
             Local::Nothing(stale) => stale,
         };
         if self.is_building(&parts, key, facts.primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
+        }
+        if fields::hides_fields(&parts.headers) {
+            return self.bypass(parts, body, Outcome::bypass("connection"));
         }
         let builds_nothing = facts.wants_an_entry_or_nothing() || self.policy.passes(&parts);
         if builds_nothing && self.policy.mode == Mode::Cache && self.cache.shared().is_some() {

@@ -51,6 +51,8 @@ pub(crate) struct Rules {
     pub(crate) statuses: Statuses,
     pub(crate) cookies: Cookies,
     pub(crate) nonces: Nonces,
+    /// Fields of each response's own.
+    pub(crate) personal: Vec<HeaderName>,
 }
 
 /// The lifetime of responses that state none.
@@ -305,6 +307,7 @@ impl Default for Rules {
             statuses: Statuses::default(),
             cookies: Cookies::default(),
             nonces: Nonces::default(),
+            personal: Vec::new(),
         }
     }
 }
@@ -328,6 +331,7 @@ impl Withheld {
         let mut fields = Vec::new();
         fields.extend_from_slice(directives.no_cache.fields());
         fields.extend_from_slice(directives.private.fields());
+        fields.extend_from_slice(&rules.personal);
         if rules.cookies == Cookies::Strip {
             fields.push(SET_COOKIE);
         }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use http::{Method, StatusCode, header::HeaderName};
 use tower_stampede::{BufferLayer, RequestDirectives};
 
-use crate::http_support::{Site, layer, request, response};
+use crate::http_support::{Answer, Site, layer, request, response};
+use crate::support::{
+    client::{ask, behind, herd, with},
+    origin::{Origin, reply},
+};
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
 
@@ -115,6 +119,46 @@ async fn a_cookie_that_is_set_keeps_a_response_from_being_stored_unless_allowed(
 }
 
 #[tokio::test]
+async fn a_field_of_each_responses_own_is_neither_stored_nor_shared() {
+    let stripping = layer().strip_header(HeaderName::from_static("x-request-id"));
+    let site = Site::new(&stripping, |_, _| {
+        Ok(response(
+            200,
+            &[FRESH, ("x-request-id", "7"), ("x-kept", "1")],
+            "page",
+        ))
+    });
+
+    let first = site.get("/", &[]).await;
+    let second = site.get("/", &[]).await;
+
+    let fields =
+        |answer: &Answer<_>| ["x-request-id", "x-kept"].map(|name| answer.field(name).to_owned());
+    assert_eq!(fields(&first), ["7", "1"]);
+    assert_eq!(fields(&second), ["", "1"]);
+    assert_eq!(site.builds(), 1);
+}
+
+#[tokio::test]
+async fn errors_are_not_stored_by_default_and_the_next_request_tries_again() {
+    for status in [400, 404, 410, 429, 500, 503] {
+        let site = Site::new(&layer().ttl(Duration::from_secs(60)), move |build, _| {
+            Ok(match build {
+                1 => response(status, &[("retry-after", "1")], "no"),
+                _ => response(200, &[], "yes"),
+            })
+        });
+
+        let first = site.get("/", &[]).await;
+        let second = site.get("/", &[]).await;
+
+        assert_eq!(first.status.as_u16(), status);
+        assert_eq!(first.field("retry-after"), "1");
+        assert_eq!(&second.body[..], b"yes", "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_nonce_keeps_a_response_from_being_stored_unless_allowed() {
     let nonce = &[FRESH, ("content-security-policy", "script-src 'nonce-abc'")];
 
@@ -164,6 +208,7 @@ async fn a_request_that_refuses_the_entry_has_it_built_anew() {
     for (directive, builds) in [
         ("no-cache", 2),
         ("max-age=5", 2),
+        ("max-age=0", 2),
         ("max-age=20", 1),
         ("min-fresh=55", 2),
         ("min-fresh=20", 1),
@@ -186,6 +231,25 @@ async fn a_request_that_refuses_the_entry_has_it_built_anew() {
             );
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_that_refuses_the_entry_shares_one_build() {
+    let origin = Origin::new(|call| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        reply(&[FRESH], format!("build {}", call.number))
+    });
+    let honest = layer().request_directives(RequestDirectives::Honour);
+    let service = behind(&honest, &origin);
+    ask(&service, with("/", &[])).await;
+    let refusing = || with("/", &[("cache-control", "no-cache")]);
+
+    let answers = herd(&service, (0..1000).map(|_| refusing()))
+        .answers()
+        .await;
+
+    assert!(answers.iter().all(|answer| answer.text() == "build 2"));
+    assert_eq!(origin.builds(), 2);
 }
 
 #[tokio::test]

@@ -232,6 +232,28 @@ async fn what_a_client_sends_reaches_the_origin_without_what_is_for_the_proxy() 
 }
 
 #[tokio::test]
+async fn a_request_without_exactly_one_host_is_refused_and_one_that_hides_fields_fills_nothing() {
+    let origin = ByteOrigin::saying(page(FRESH, "page")).await;
+    let proxy = Proxy::start(origin.address(), &[]);
+
+    for hosts in ["", "Host: a\r\nHost: b\r\n"] {
+        let request = format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        let answer = String::from_utf8(proxy.raw(&request).await).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    }
+    assert_eq!(origin.count(), 0);
+
+    let hiding =
+        "GET / HTTP/1.1\r\nHost: shop\r\nX-Lang: de\r\nConnection: close, host, x-lang\r\n\r\n";
+    let answer = String::from_utf8(proxy.raw(hiding).await).unwrap();
+    assert_eq!(outcome(&answer), "stampede; fwd=bypass; detail=connection");
+    assert_eq!(lines(&origin.heads()[0], "host"), ["shop"]);
+    assert!(lines(&origin.heads()[0], "x-lang").is_empty());
+    let next = proxy.get("/", "X-Lang: de\r\n").await;
+    assert_eq!(outcome(&next), "stampede; fwd=uri-miss; stored; ttl=60");
+}
+
+#[tokio::test]
 async fn cookies_that_come_apart_over_http2_reach_the_origin_as_one_field() {
     let origin = ByteOrigin::saying(page("", "page")).await;
     let proxy = Proxy::start(origin.address(), &[]);

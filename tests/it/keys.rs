@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, Version};
+use http::{HeaderName, Method, Request, Version};
 use http_body_util::Full;
 use tokio::time::sleep;
 use tower::Layer as _;
@@ -89,6 +89,32 @@ async fn a_host_that_contradicts_the_target_bypasses() {
         assert_eq!(ask(&service, same).await.text(), "build 1", "{host}");
     }
     assert_eq!(origin.builds(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_keyed_fields_dropped_on_the_way_fills_nothing() {
+    let origin = Origin::new(|call| async move {
+        // As one that forwards requests would see it.
+        let hidden = call.header("connection").contains("X-Tenant");
+        fresh(if hidden {
+            String::new()
+        } else {
+            call.header("x-tenant")
+        })
+    });
+    let cache = Cache::in_memory();
+    let layer = minute(&cache).vary_by_header(HeaderName::from_static("x-tenant"));
+    let service = behind(&layer, &origin);
+    let hidden = [("x-tenant", "shop"), ("connection", "close, X-Tenant")];
+
+    let poisoning = ask(&service, with("/", &hidden)).await;
+    let victim = ask(&service, with("/", &[("x-tenant", "shop")])).await;
+
+    assert_eq!(
+        poisoning.status_line(),
+        "stampede; fwd=bypass; detail=connection"
+    );
+    assert_eq!(victim.text(), "shop");
 }
 
 #[tokio::test(start_paused = true)]
