@@ -181,7 +181,13 @@ impl Seek<'_> {
             self.stale
                 .filter(|stale| stale.is_valid(self.cache.purges()))
         };
-        let stale = stale.or_else(|| known().cloned());
+        // Since the request looked, another flight may have left one that this build can confirm.
+        let left = || {
+            let stores = self.policy.mode == Mode::Cache;
+            let local = stores.then(|| self.cache.local());
+            local.and_then(|local| local.entry(self.key, self.cache.purges()))
+        };
+        let stale = stale.or_else(|| known().cloned()).or_else(left);
         Sought::Build { lease, stale }
     }
 }
