@@ -418,13 +418,15 @@ where
 
     /// Answers this request by a build of its own that nobody shares.
     async fn alone(mut self, detail: &'static str) -> Result<Response<Body<ResBody>>, S::Error> {
-        let Some(request) = self.parcel.take() else {
+        let Some(mut request) = self.parcel.take() else {
             return Ok(answer::unavailable(
                 "abandoned",
                 self.asked.wanted(),
                 self.reason(),
             ));
         };
+        // It sees what a build would have seen.
+        self.policy.strip_cookies(request.headers_mut());
         self.cache.count().built();
         build::ready(&mut self.inner).await?;
         let (parts, body) = self.inner.call(request).await?.into_parts();

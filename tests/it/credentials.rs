@@ -8,7 +8,7 @@ use tower_stampede::{Cache, Keyed};
 
 use crate::support::{
     client::{ask, behind, builds, get, herd, minute, numbered, same, with},
-    origin::{Origin, failure, fresh, reply},
+    origin::{Origin, failure, fresh, no_store, reply},
 };
 
 // ===== what may be shared =====
@@ -396,6 +396,27 @@ async fn a_response_that_varies_by_cookie_varies_by_the_cookies_that_its_build_s
     }
 
     assert_eq!(origin.builds(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_cookies_reach_the_inner_service_by_no_way() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        no_store(call.header("cookie"))
+    });
+    let service = behind(
+        &minute(&Cache::in_memory()).vary_by_cookie("theme"),
+        &origin,
+    );
+    let visitors: Vec<_> = (0..10).map(|id| format!("id={id}; theme=dark")).collect();
+
+    let requests = visitors
+        .iter()
+        .map(|cookies| with("/", &[("cookie", cookies)]));
+    let answers = herd(&service, requests).answers().await;
+
+    assert_eq!(origin.builds(), 10);
+    assert!(answers.iter().all(|answer| answer.text() == "theme=dark"));
 }
 
 #[tokio::test(start_paused = true)]

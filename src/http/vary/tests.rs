@@ -181,6 +181,32 @@ proptest! {
     }
 
     #[test]
+    fn combined_variants_are_equal_only_for_the_same_members(
+        one in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+        other in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+        third in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+    ) {
+        let members = |lines: &[String]| {
+            let text = lines.join(",");
+            let members = text.split(',').map(str::trim).filter(|member| !member.is_empty());
+            let members: Vec<_> = members.map(str::to_owned).collect();
+            (!lines.is_empty()).then_some(members)
+        };
+        let encoded = |first: &[String], second: &[String]| {
+            let mut request = HeaderMap::new();
+            for (name, lines) in [(ACCEPT_ENCODING, first), (ORIGIN, second)] {
+                for line in lines {
+                    request.append(&name, HeaderValue::from_str(line).unwrap());
+                }
+            }
+            variant(&[ACCEPT_ENCODING, ORIGIN], &request, Matching::Combined)
+        };
+
+        let same = members(&one) == members(&third) && members(&other) == members(&one);
+        prop_assert_eq!(encoded(&one, &other) == encoded(&third, &one), same);
+    }
+
+    #[test]
     fn variants_for_different_fields_never_meet(lines in request(), a in 0..=3_usize, b in 0..=3_usize) {
         let all = [ACCEPT, ACCEPT_LANGUAGE, ORIGIN];
         let request = map(&lines);
