@@ -21,7 +21,7 @@ use crate::{
     asked::{Asked, Errand},
     body::BoxError,
     cache::Cache,
-    entry::Entry,
+    entry::{Entry, Worth},
     flight::{News, Pilot, Verdict},
     http::revalidate::Validation,
     key::{Digest, Key},
@@ -97,7 +97,39 @@ where
                 // There is nothing: each goes its own way.
                 self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
             }
-            Sought::Build { lease, stale } => self.build(lease, stale).await,
+            Sought::Build { lease, stale } => {
+                let flying = match &stale {
+                    Some(stale) if self.answers_now(lease.as_ref(), stale) => {
+                        self.refreshing(stale)
+                    }
+                    _ => self,
+                };
+                flying.build(lease, stale).await;
+            }
+        }
+    }
+
+    /// Whether the shared tier has just brought what may answer while it is refreshed.
+    fn answers_now(&self, lease: Option<&Lease>, stale: &Entry) -> bool {
+        let now = Instant::now();
+        lease.is_some()
+            && self.ownership == Ownership::Requests
+            && stale.worth(now) == Worth::StaleWhileRevalidate
+            && stale.head.fits(&self.asked.headers)
+            && self.asked.takes(stale, now)
+    }
+
+    /// Answers those who are here, and those who come, with `stale`; what is built is for later.
+    fn refreshing(self, stale: &Arc<Entry>) -> Self {
+        let local = self.cache.local();
+        local.insert(self.key.clone(), Arc::clone(stale));
+        self.pilot.flight().tell(News::Found(Arc::clone(stale)));
+        // The starter's own answer is the flight's news: nothing is delivered any more.
+        let (delivery, _) = oneshot::channel();
+        Self {
+            ownership: Ownership::Nobody,
+            delivery,
+            ..self
         }
     }
 

@@ -68,7 +68,7 @@ enum Waited<B, E> {
     /// Nothing for this request came of it: look again.
     Again,
     /// The response is its own request's alone, or there is nothing to wait for.
-    Free(&'static str),
+    Free(Forward, &'static str),
     TimedOut,
 }
 
@@ -88,8 +88,11 @@ where
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
             Waited::Error(error) => Err(error),
-            Waited::Again => self.alone("abandoned").await,
-            Waited::Free(detail) => self.alone(detail).await,
+            Waited::Again => {
+                let reason = self.reason();
+                self.alone(reason, "abandoned").await
+            }
+            Waited::Free(reason, detail) => self.alone(reason, detail).await,
             Waited::TimedOut => self.fall_back().await,
         }
     }
@@ -104,7 +107,10 @@ where
             _ if self.asked.wants_an_entry_or_nothing() => {
                 Ok(answer::only_if_cached(self.asked.wanted()))
             }
-            _ => self.alone("range").await,
+            _ => {
+                let reason = self.reason();
+                self.alone(reason, "range").await
+            }
         }
     }
 
@@ -128,7 +134,7 @@ where
             }
             let (mut seat, mut delivery) = match self.join(slot) {
                 Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
-                    return Waited::Free("uncacheable");
+                    return Waited::Free(self.reason(), "uncacheable");
                 }
                 Joined::Full => return Waited::TimedOut,
                 Joined::Waiter(seat) => (seat, None),
@@ -261,7 +267,7 @@ where
         match news {
             News::None => Waited::Again,
             News::Streaming(stream) if !self.opens(&stream.head.headers) => {
-                Waited::Free("authorization")
+                Waited::Free(Forward::Request, "authorization")
             }
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
@@ -277,7 +283,7 @@ where
             News::Found(entry) => match self.use_of(&entry, seat) {
                 Use::Answer => Waited::Answered(self.hit(&entry)),
                 Use::Elsewhere => self.elsewhere(entry.head.fields()),
-                Use::Closed => Waited::Free("authorization"),
+                Use::Closed => Waited::Free(Forward::Request, "authorization"),
                 Use::None => Waited::Again,
             },
             News::Landed(verdict) => self.accept(verdict, seat),
@@ -290,12 +296,12 @@ where
                 match self.use_of(&entry, seat) {
                     Use::Answer => Waited::Answered(self.collapsed(&entry)),
                     Use::Elsewhere => self.elsewhere(entry.head.fields()),
-                    Use::Closed => Waited::Free("authorization"),
+                    Use::Closed => Waited::Free(Forward::Request, "authorization"),
                     Use::None => Waited::Again,
                 }
             }
-            Verdict::Uncacheable => Waited::Free("uncacheable"),
-            Verdict::TooLarge => Waited::Free("too-large"),
+            Verdict::Uncacheable => Waited::Free(self.reason(), "uncacheable"),
+            Verdict::TooLarge => Waited::Free(self.reason(), "too-large"),
             Verdict::Failed(failure) => {
                 let outcome = |ttl| {
                     Outcome::forward(self.reason(), End::CollapsedStoodIn { ttl })
@@ -402,7 +408,7 @@ where
                     match self.share(Slot::Extra, deadline).await {
                         Waited::Answered(response) => return Ok(response),
                         Waited::Error(error) => return Err(error),
-                        Waited::Free(detail) => return self.alone(detail).await,
+                        Waited::Free(reason, detail) => return self.alone(reason, detail).await,
                         Waited::TimedOut | Waited::Again => {}
                     }
                 }
@@ -417,7 +423,11 @@ where
     }
 
     /// Answers this request by a build of its own that nobody shares.
-    async fn alone(mut self, detail: &'static str) -> Result<Response<Body<ResBody>>, S::Error> {
+    async fn alone(
+        mut self,
+        reason: Forward,
+        detail: &'static str,
+    ) -> Result<Response<Body<ResBody>>, S::Error> {
         let Some(mut request) = self.parcel.take() else {
             return Ok(answer::unavailable(
                 "abandoned",
@@ -430,7 +440,7 @@ where
         self.cache.count().built();
         build::ready(&mut self.inner).await?;
         let (parts, body) = self.inner.call(request).await?.into_parts();
-        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
+        let outcome = Outcome::forward(reason, End::Unstored).because(detail);
         let parts = delivery::with_outcome(parts, outcome);
         let body = answer::bodied(self.asked.wanted(), Body::passed(body));
         Ok(Response::from_parts(parts, body))

@@ -12,7 +12,10 @@ use tower_stampede::{BufferLayer, Cache, RequestDirectives};
 
 use crate::{
     http_support::{Site, request, response},
-    support::redis::RedisServer,
+    support::{
+        redis::RedisServer,
+        worker::{self, Handler},
+    },
 };
 
 fn cache(redis: &RedisServer) -> Cache {
@@ -163,6 +166,66 @@ async fn an_unsafe_request_to_one_worker_purges_in_the_other() {
         other.get("/", &[]).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+#[tokio::test]
+async fn a_worker_answers_at_once_with_what_another_one_has_left_stale_and_refreshes_it() {
+    let redis = RedisServer::start();
+    let handler = Handler::held();
+    let caches = [(); 2].map(|()| worker::cache(redis.url()));
+    let [one, other] = [0, 1].map(|at| {
+        handler.worker(&worker::layer(&caches[at]), |build, request| {
+            let mut response = worker::text(build, request);
+            let value = HeaderValue::from_static("max-age=0, stale-while-revalidate=60");
+            response.headers_mut().insert("cache-control", value);
+            response
+        })
+    });
+    handler.let_go_one();
+    one.get("/").await;
+    until_stored(&redis).await;
+
+    let herd = other.herd("/", 20).answers().await;
+    let late = other.get("/").await;
+    handler.has_begun(2).await;
+    handler.let_go();
+
+    for answer in herd.iter().chain([&late]) {
+        assert_eq!(answer.text(), "build 1");
+        assert!(
+            answer.outcome.starts_with("stampede; hit; ttl="),
+            "{}",
+            answer.outcome
+        );
+    }
+    let deadline = tokio::time::Instant::now() + worker::AMPLE;
+    while other.get("/").await.text() == "build 1" {
+        assert!(tokio::time::Instant::now() < deadline, "no refresh came");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_anonymous_entry_of_another_worker_answers_no_request_with_credentials() {
+    let redis = RedisServer::start();
+    let knowing = |layer: BufferLayer| layer.allow_authorization();
+    let [one, other] = workers_with(&redis, knowing, |_, request| {
+        let user = request.headers().get("authorization");
+        let user = user.map_or("nobody", |user| user.to_str().unwrap());
+        response(200, &[("cache-control", "max-age=60")], user)
+    });
+    one.get("/", &[]).await;
+    until_stored(&redis).await;
+
+    let somebody = other.get("/", &[("authorization", "ann")]).await;
+    let nobody = other.get("/", &[]).await;
+
+    assert_eq!(
+        (&somebody.body[..], somebody.outcome()),
+        (&b"ann"[..], "stampede; fwd=request; detail=authorization")
+    );
+    assert_eq!(&nobody.body[..], b"nobody");
+    assert!(nobody.outcome().starts_with("stampede; hit"));
 }
 
 #[tokio::test]
