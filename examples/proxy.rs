@@ -16,8 +16,8 @@ use clap::Parser;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version,
     header::{
-        CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
-        VIA,
+        CONNECTION, COOKIE, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+        UPGRADE, VIA,
     },
     uri::{Authority, PathAndQuery, Scheme},
 };
@@ -43,7 +43,8 @@ struct Options {
     /// A Redis that several proxies share.
     #[arg(long)]
     redis: Option<String>,
-    /// The languages that the origin has, in its own order: `de,en`. Requests are reduced to them.
+    /// The languages that the origin has, in its own order: `de,en`. Requests are reduced to them;
+    /// otherwise what they like is only put in order.
     #[arg(long, value_delimiter = ',')]
     languages: Vec<String>,
 }
@@ -94,7 +95,7 @@ fn serve(stream: TcpStream, proxy: Proxy) {
 }
 
 fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
-    let mut layer = BufferLayer::new(cache)
+    let layer = BufferLayer::new(cache)
         .heuristic_freshness(Duration::from_secs(24 * 3600))
         .stale_if_error(Duration::from_secs(24 * 3600))
         .allow_error_statuses()
@@ -102,34 +103,57 @@ fn proxy(cache: Cache, options: &Options) -> Result<Proxy, BoxError> {
         .allow_ignored_cookies()
         .allow_set_cookie()
         .allow_csp_nonce()
-        .request_directives(RequestDirectives::Honour);
-    if !options.languages.is_empty() {
-        layer = layer.normalize_accept_language(&options.languages);
-    }
+        .request_directives(RequestDirectives::Honour)
+        .normalize_accept_language(&options.languages);
     let origin = Origin::new(&options.origin)?;
     let cached = layer.layer(service_fn(move |request| origin.clone().forward(request)));
-    let proxy = service_fn(move |request| {
+    let proxy = service_fn(move |request: Request<Incoming>| {
         let cached = cached.clone();
-        async move { Ok::<_, Infallible>(answer(cached.oneshot(request).await)) }
+        async move {
+            Ok::<_, Infallible>(if names_one_host(&request) {
+                answer(cached.oneshot(request).await)
+            } else {
+                refuse(StatusCode::BAD_REQUEST)
+            })
+        }
     });
     Ok(BoxCloneSyncService::new(proxy))
 }
 
-/// An origin that cannot be reached is a 502; the layer saw the error itself.
+/// An origin that cannot be reached is a 502; the layer saw the error itself, and all fields of what
+/// the origin said.
 fn answer<B>(result: Result<Response<B>, legacy::Error>) -> Response<Body>
 where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     match result {
-        Ok(response) => response.map(Body::new),
+        Ok(mut response) => {
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                strip_hop_by_hop(response.headers_mut());
+            }
+            response.map(Body::new)
+        }
         Err(error) => {
             tracing::warn!(%error, "the origin does not answer");
-            let mut response = Response::new(Body::from("Bad Gateway"));
-            *response.status_mut() = StatusCode::BAD_GATEWAY;
-            response
+            refuse(StatusCode::BAD_GATEWAY)
         }
     }
+}
+
+/// HTTP/1.1 requests have exactly one `Host` (RFC 9112 section 3.2).
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(HOST).iter().count();
+    match request.version() {
+        Version::HTTP_11 => hosts == 1,
+        _ => hosts <= 1,
+    }
+}
+
+fn refuse(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::from(status.to_string()));
+    *response.status_mut() = status;
+    response
 }
 
 /// The server that the proxy stands for.
@@ -161,13 +185,13 @@ impl Origin {
     ) -> Result<Response<Incoming>, legacy::Error> {
         let protocol = request.headers().get(UPGRADE).cloned();
         let client_side = protocol.map(|protocol| (protocol, hyper::upgrade::on(&mut request)));
-        self.address(&mut request);
         strip_hop_by_hop(request.headers_mut());
+        self.address(&mut request);
+        join_cookies(request.headers_mut());
         if let Some((protocol, _)) = &client_side {
             restore_upgrade(request.headers_mut(), protocol);
         }
         let mut response = self.client.request(request).await?;
-        strip_hop_by_hop(response.headers_mut());
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if let Some((protocol, client_side)) = client_side.filter(|_| switched) {
             restore_upgrade(response.headers_mut(), &protocol);
@@ -176,10 +200,10 @@ impl Origin {
         Ok(response)
     }
 
-    /// Sends the request to the origin; its `Host` stays the client's.
+    /// Sends the request to the origin; its `Host` stays the client's, unless the target itself names
+    /// one (RFC 9112 section 3.2.2).
     fn address<B>(&self, request: &mut Request<B>) {
-        if !request.headers().contains_key(HOST)
-            && let Some(authority) = request.uri().authority()
+        if let Some(authority) = request.uri().authority()
             && let Ok(host) = HeaderValue::try_from(authority.as_str())
         {
             request.headers_mut().insert(HOST, host);
@@ -205,6 +229,17 @@ impl Origin {
     }
 }
 
+/// HTTP/2 may send cookies one by one; HTTP/1.1 has one field for them (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let lines = headers.get_all(COOKIE).iter();
+    let cookies: Vec<_> = lines.map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}
+
 fn restore_upgrade(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol.clone());
@@ -217,6 +252,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .iter()
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .filter(|name| name != HOST)
         .collect();
     for name in listed {
         headers.remove(name);

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, Response, StatusCode, header, request, response::Parts,
+};
 use tokio::time::Instant;
 
 use crate::{
@@ -34,10 +36,17 @@ impl fmt::Debug for Wanted<'_> {
     }
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
     /// Whether it is surely all of the response.
     pub(crate) fn is_whole(self) -> bool {
         *self.method == Method::GET && self.special.is_none()
+    }
+
+    pub(crate) fn of(request: &'a request::Parts) -> Self {
+        Self {
+            method: &request.method,
+            special: Some(&request.headers),
+        }
     }
 
     fn is_unchanged(self, status: StatusCode, headers: &HeaderMap) -> bool {
@@ -56,6 +65,16 @@ pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Respons
 #[inline]
 pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
     Response::from_parts(present(entry, now), Body::of(entry))
+}
+
+/// A stale entry in place of a response that did not come, or was an error.
+pub(crate) fn stood_in<B>(
+    entry: &Entry,
+    wanted: Wanted<'_>,
+    outcome: impl FnOnce(i64) -> Outcome,
+) -> Response<Body<B>> {
+    let now = Instant::now();
+    from_entry(entry, wanted, now, outcome(entry.ttl(now)))
 }
 
 /// `entry` as a request wants it, with `Age` and `Cache-Status`.
@@ -100,10 +119,19 @@ pub(crate) fn complete<B>(
     Response::from_parts(parts, body)
 }
 
+/// The body, unless it answers a HEAD, which has none whatever it was built as.
+pub(crate) fn bodied<B>(wanted: Wanted<'_>, body: Body<B>) -> Body<B> {
+    if *wanted.method == Method::HEAD {
+        Body::empty()
+    } else {
+        body
+    }
+}
+
 /// A response whose body is still to come: all of it, or none if the request has it already.
 pub(crate) fn opening<B>(mut parts: Parts, body: Body<B>, wanted: Wanted<'_>) -> Response<Body<B>> {
     if !wanted.is_unchanged(parts.status, &parts.headers) {
-        return Response::from_parts(parts, body);
+        return Response::from_parts(parts, bodied(wanted, body));
     }
     parts.status = StatusCode::NOT_MODIFIED;
     conditional::into_not_modified(&mut parts.headers);
@@ -183,11 +211,8 @@ pub(crate) fn from_stream<B>(
         conditional::into_not_modified(&mut headers);
         return response(StatusCode::NOT_MODIFIED, headers, Body::empty());
     }
-    let body = if *wanted.method == Method::HEAD {
-        Body::empty()
-    } else {
-        Body::shared(stream.body.reader(), stream.hint, presence)
-    };
+    let body = Body::shared(stream.body.reader(), stream.hint, presence);
+    let body = bodied(wanted, body);
     response(stream.head.status, headers, body)
 }
 
@@ -200,24 +225,31 @@ pub(crate) fn failed<B>(
     let outcome = Outcome::forward(reason, End::Collapsed).because("failed");
     match failure {
         Failure::Response(entry) => from_entry(entry, wanted, Instant::now(), outcome),
-        Failure::Status(status) => plain(*status, outcome),
-        Failure::Stale(entry) => hit(entry, wanted, Instant::now()),
+        Failure::Status(status) => plain(*status, wanted, outcome),
+        Failure::Stale(entry) => stood_in(entry, wanted, |ttl| {
+            let end = End::CollapsedStoodIn { ttl };
+            Outcome::forward(reason, end).because("stale-if-error")
+        }),
     }
 }
 
 /// A refusal of ours: the build or the wait took too long.
-pub(crate) fn unavailable<B>(detail: &'static str, reason: Forward) -> Response<Body<B>> {
+pub(crate) fn unavailable<B>(
+    detail: &'static str,
+    wanted: Wanted<'_>,
+    reason: Forward,
+) -> Response<Body<B>> {
     let outcome = Outcome::forward(reason, End::Unstored).because(detail);
-    plain(StatusCode::SERVICE_UNAVAILABLE, outcome)
+    plain(StatusCode::SERVICE_UNAVAILABLE, wanted, outcome)
 }
 
 /// The request wants an entry or nothing, and there is no entry it takes (RFC 9111 section 5.2.1.7).
-pub(crate) fn only_if_cached<B>() -> Response<Body<B>> {
+pub(crate) fn only_if_cached<B>(wanted: Wanted<'_>) -> Response<Body<B>> {
     let outcome = Outcome::refused("only-if-cached");
-    plain(StatusCode::GATEWAY_TIMEOUT, outcome)
+    plain(StatusCode::GATEWAY_TIMEOUT, wanted, outcome)
 }
 
-fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
+fn plain<B>(status: StatusCode, wanted: Wanted<'_>, outcome: Outcome) -> Response<Body<B>> {
     let mut headers = HeaderMap::new();
     let text = status.canonical_reason().unwrap_or_default();
     let plain_text = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -226,11 +258,8 @@ fn plain<B>(status: StatusCode, outcome: Outcome) -> Response<Body<B>> {
         headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     outcome.write(&mut headers);
-    response(
-        status,
-        headers,
-        Body::full(Bytes::from_static(text.as_bytes()), None),
-    )
+    let body = Body::full(Bytes::from_static(text.as_bytes()), None);
+    response(status, headers, bodied(wanted, body))
 }
 
 fn response<B>(status: StatusCode, headers: HeaderMap, body: Body<B>) -> Response<Body<B>> {

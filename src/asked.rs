@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use crate::{
     answer::Wanted,
     entry::{Entry, Worth},
-    http::{cache_control::RequestDirectives, conditional, storable},
+    http::{
+        cache_control::{RequestDirectives, RequestFlag},
+        conditional, storable,
+    },
     key::{Class, Key, Keyed, Unkeyable},
     policy::{Authorization, Cookies, Mode, Policy},
     status::{End, Forward, Outcome},
@@ -17,7 +20,11 @@ use crate::{
 /// What a request's answer depends on, once the request itself has gone into a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
+    /// The build's: a HEAD may be built as a GET.
     pub(crate) method: Method,
+    /// The client's.
+    pub(crate) client_method: Method,
+    pub(crate) errand: Errand,
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
@@ -25,12 +32,27 @@ pub(crate) struct Asked {
     pub(crate) demand: Option<RequestDirectives>,
 }
 
+/// What is done for a request that no local entry answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// An entry answers it, or a build.
+    Build,
+    /// What the shared tier has answers it; else it passes to the inner service as it is.
+    Look,
+}
+
 impl Asked {
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted {
-            method: &self.method,
+            method: &self.client_method,
             special: Some(&self.headers),
         }
+    }
+
+    /// Whether no response that is made for it is of any use to it (RFC 9111 section 5.2.1.7).
+    pub(crate) fn wants_an_entry_or_nothing(&self) -> bool {
+        self.demand
+            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
     }
 
     /// Whether it takes the entry as it is.
@@ -48,11 +70,12 @@ impl Asked {
         }
     }
 
-    /// `key` for requests of this kind: what becomes of a HEAD says nothing of GETs.
+    /// `key` for requests of this kind: what becomes of a HEAD, or of a look, says nothing of GETs.
     pub(crate) fn key_in_class(&self, key: &Key) -> Key {
-        match self.method {
-            Method::HEAD => key.in_class(Class::Head),
-            _ => key.clone(),
+        match (self.errand, &self.method) {
+            (Errand::Look, _) => key.in_class(Class::Look),
+            (Errand::Build, &Method::HEAD) => key.in_class(Class::Head),
+            (Errand::Build, _) => key.clone(),
         }
     }
 }

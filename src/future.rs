@@ -64,8 +64,8 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
-    fn end<B>(&self, response: &mut Response<B>) {
-        if let Some(invalidation) = &self.invalidation {
+    fn end<B>(&mut self, response: &mut Response<B>) {
+        if let Some(invalidation) = &mut self.invalidation {
             invalidation.settle(response);
         }
         self.outcome.write(response.headers_mut());
@@ -152,6 +152,9 @@ where
                     let request = request
                         .take()
                         .expect("the request is there until it is sent");
+                    if let Some(invalidation) = passing.invalidation.as_mut() {
+                        invalidation.sent();
+                    }
                     let future = inner.call(request);
                     let passing = Passing {
                         outcome: passing.outcome,

@@ -16,6 +16,17 @@ pub(crate) struct Invalidation {
     method: Method,
     target: Uri,
     host: HeaderMap,
+    stage: Stage,
+}
+
+/// How far the request has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The inner service has not seen it.
+    Waiting,
+    /// It may have taken effect.
+    Sent,
+    Settled,
 }
 
 impl Invalidation {
@@ -25,7 +36,7 @@ impl Invalidation {
         cache: &Cache,
         policy: &Policy,
     ) -> Option<Box<Self>> {
-        if policy.mode != Mode::Cache || invalidate::is_safe(&request.method) {
+        if policy.mode != Mode::Cache || invalidate::leaves_entries_alone(&request.method) {
             return None;
         }
         let hosts = request.headers.get_all(HOST).iter().cloned();
@@ -34,16 +45,35 @@ impl Invalidation {
             method: request.method.clone(),
             target: policy.key.target(request).clone(),
             host: hosts.map(|host| (HOST, host)).collect(),
+            stage: Stage::Waiting,
         }))
+    }
+
+    /// The inner service gets the request now. From here on, no response at all means that nobody
+    /// knows what it has done: the target is purged then.
+    pub(crate) fn sent(&mut self) {
+        self.stage = Stage::Sent;
     }
 
     /// The request has been answered: unless it failed, its target is purged, and what `Location`
     /// and `Content-Location` name on the same origin.
-    pub(crate) fn settle<B>(&self, response: &Response<B>) {
+    pub(crate) fn settle<B>(&mut self, response: &Response<B>) {
+        self.stage = Stage::Settled;
         let request = (&self.method, &self.target, &self.host);
         let response = (response.status(), response.headers());
         for uri in invalidate::invalidated(request, response) {
             self.cache.invalidate(Target::uri_at(&uri, &self.host));
+        }
+    }
+}
+
+impl Drop for Invalidation {
+    /// The client went away, or the inner service failed or panicked, and the write may still have
+    /// been done.
+    fn drop(&mut self) {
+        if self.stage == Stage::Sent {
+            self.cache
+                .invalidate(Target::uri_at(&self.target, &self.host));
         }
     }
 }

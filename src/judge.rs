@@ -1,6 +1,6 @@
 //! What a response is for: an entry, the flight alone, or its own request alone.
 
-use http::{Method, StatusCode, header, response::Parts};
+use http::{HeaderMap, Method, StatusCode, header, response::Parts};
 use tokio::time::Instant;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
         storable::{self, Judgement, Lesson, Reason, RequestFacts, Withheld},
         vary::Vary,
     },
-    policy::{Mode, Policy},
+    policy::{Etags, Mode, Policy},
     time,
 };
 
@@ -85,6 +85,24 @@ impl Judged {
         }
     }
 
+    /// Whether it is to get an entity tag of ours.
+    pub(crate) fn wants_tag(&self, policy: &Policy) -> bool {
+        policy.etags == Etags::Generated
+            && matches!(self.fate, Fate::Stored(_))
+            && self.head.status.is_success()
+            && !self.head.headers.contains_key(header::ETAG)
+    }
+
+    /// Whether it answers only those who asked before it was there: it is not stored, or may not be
+    /// used again without validation.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        match self.fate {
+            Fate::Shared(_) => true,
+            Fate::Stored(lifetime) => lifetime.fresh_for().is_zero(),
+            Fate::Failed(_) => false,
+        }
+    }
+
     /// Whether those who wait may see the response while it grows.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self.fate, Fate::Stored(_) | Fate::Shared(_))
@@ -111,7 +129,7 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             variant: None,
             age,
         };
-        let vary = Vary::of_response(&parts.headers);
+        let vary = vary(&parts.headers, policy);
         Plan::Together(Box::new(Judged { head, vary, fate }))
     };
     let plan = match judgement {
@@ -146,6 +164,17 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             Plan::Alone(Alone::Predicate)
         }
         _ => plan,
+    }
+}
+
+/// What the response varies by beyond its key.
+fn vary(headers: &HeaderMap, policy: &Policy) -> Vary {
+    let vary = Vary::of_response(headers);
+    if policy.keys_cookies() {
+        // The build saw the cookies that are in the key, and no others.
+        vary.without(&header::COOKIE)
+    } else {
+        vary
     }
 }
 

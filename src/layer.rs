@@ -17,7 +17,8 @@ use crate::{
     },
     key::{KeyWriter, Keyed, Own, QueryKey},
     policy::{
-        Authorization, Cookies, Fallback, Mode, OnDisconnect, Policy, Ranges, RequestDirectives,
+        Authorization, Cookies, Etags, Fallback, Heads, KeyShown, Mode, OnDisconnect, Policy,
+        Ranges, RequestDirectives,
     },
     service::BufferService,
     time::LONGEST,
@@ -95,6 +96,14 @@ impl BufferLayer {
     /// What logs and spans call this layer. Default: none.
     pub fn name(self, name: impl Into<Arc<str>>) -> Self {
         self.with(|policy| policy.name = Some(name.into()))
+    }
+
+    /// Adds `key` to `Cache-Status` (RFC 9211 section 2.8), as the 32 hex digits that name the resource
+    /// in the shared tier too: `stampede; hit; ttl=59; key="5f1b…"` is all that is in Redis under
+    /// `stampede:{5f1b…}:`. Nothing of the key can be read from them; still, who knows all of a key but
+    /// a short secret can try for it. Default: off.
+    pub fn show_key(self) -> Self {
+        self.with(|policy| policy.key_shown = KeyShown::Digest)
     }
 
     /// Says which options get into each other's way; each still does what it says.
@@ -204,9 +213,26 @@ impl BufferLayer {
 
     /// Lets a range request on a cold key build the whole response: it is stored, and the request
     /// gets its part as soon as the whole is there at once, else the whole. Default: it passes to the
-    /// inner service as it is, and its response is neither stored nor shared.
+    /// inner service as it is, once it is known that the shared tier has no entry either, and its
+    /// response is neither stored nor shared.
     pub fn fill_on_range(self) -> Self {
         self.with(|policy| policy.ranges = Ranges::Fill)
+    }
+
+    /// Builds a HEAD on a cold key as a GET: the whole response is stored, and the HEAD gets its fields
+    /// as soon as they are there. With [`OnDisconnect::Cancel`] that build goes on only if somebody else
+    /// waits for it. Default: HEADs are built as HEADs, shared among themselves, and not stored.
+    pub fn fill_on_head(self) -> Self {
+        self.with(|policy| policy.heads = Heads::Fill)
+    }
+
+    /// Gives what is stored without an `ETag` a strong one, made from the body, its type, coding and
+    /// language: clients can then ask whether they have it already, and get 304 without a body, and
+    /// ask for ranges of it with `If-Range`. The first response has it too where it was complete at
+    /// once; one that is passed on while it is produced has none, nor has one that is not stored. The
+    /// inner service, which knows nothing of such a tag, is not asked about it. Default: off.
+    pub fn generate_etag(self) -> Self {
+        self.with(|policy| policy.etags = Etags::Generated)
     }
 
     /// The largest body that is stored or shared, in bytes. Default: 4 MiB. Larger ones reach the
@@ -263,8 +289,9 @@ impl BufferLayer {
     /// Replaces a request's `Accept-Language` by the one of `languages` that it likes best, the first
     /// of them where it likes several the same; one that likes none is left as it is. Name what the
     /// inner service has, in its own order: a response that varies by language then has one variant
-    /// for each, whatever spelling browsers use. Default: the field is compared as it is, white space
-    /// aside.
+    /// for each, whatever spelling browsers use. Without any language the field is only put in order:
+    /// lower case, best first, and by name where it likes several the same, among which RFC 9110
+    /// section 12.5.4 knows no order. Default: the field is compared as it is, white space aside.
     pub fn normalize_accept_language<L>(self, languages: L) -> Self
     where
         L: IntoIterator<Item: Into<String>>,
@@ -294,12 +321,21 @@ impl BufferLayer {
     }
 
     /// Caches requests with `Authorization` if the response allows it by `public`, `s-maxage` or
-    /// `must-revalidate` (RFC 9111 section 3.5). Default: they bypass.
+    /// `must-revalidate` (RFC 9111 section 3.5). Such a response answers anybody, with credentials or
+    /// without; any other one that was made for an anonymous request answers none with credentials,
+    /// which the RFC would let it. Default: they bypass.
     pub fn allow_authorization(self) -> Self {
         self.with(|policy| policy.authorization = Authorization::AsDeclared)
     }
 
     // ===== what may be stored =====
+
+    /// Stores and shares responses without this field, which only the request that caused the build
+    /// gets: an identifier of the request, a timing. Default: what `private` and `no-cache` name in the
+    /// response.
+    pub fn strip_header(self, name: HeaderName) -> Self {
+        self.with(|policy| policy.rules.personal.push(name))
+    }
 
     /// Stores and shares responses with `Set-Cookie` without that field; the request that caused the
     /// build gets it. Only where no other part of such a response is personal. Default: a response

@@ -14,8 +14,12 @@ use crate::{
     entry::Entry,
     exchange::Intent,
     flight::Limits,
-    http::{cache_control, negotiate::Offer, storable::Rules},
-    key::{self, Digest, Key, KeyRules},
+    http::{
+        cache_control, etag,
+        negotiate::Offer,
+        storable::{self, Rules},
+    },
+    key::{self, Digest, Key, KeyRules, Own},
     tags,
 };
 
@@ -23,6 +27,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Policy {
     pub(crate) name: Option<Arc<str>>,
+    pub(crate) key_shown: KeyShown,
     pub(crate) mode: Mode,
     pub(crate) key: KeyRules,
     pub(crate) cookies: Cookies,
@@ -31,6 +36,8 @@ pub(crate) struct Policy {
     pub(crate) jitter: f64,
     pub(crate) cache_if: Option<Predicate>,
     pub(crate) ranges: Ranges,
+    pub(crate) heads: Heads,
+    pub(crate) etags: Etags,
     pub(crate) offers: Vec<Offer>,
     pub(crate) request_directives: RequestDirectives,
     pub(crate) keep_for_validation: Duration,
@@ -72,6 +79,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             name: None,
+            key_shown: KeyShown::No,
             mode: Mode::default(),
             key: KeyRules::default(),
             cookies: Cookies::Bypass,
@@ -80,6 +88,8 @@ impl Default for Policy {
             jitter: 0.05,
             cache_if: None,
             ranges: Ranges::Pass,
+            heads: Heads::Themselves,
+            etags: Etags::AsGiven,
             offers: Vec::new(),
             request_directives: RequestDirectives::Ignore,
             keep_for_validation: Duration::from_secs(3600),
@@ -126,6 +136,19 @@ impl Policy {
         self.ranges == Ranges::Pass
             && request.method == Method::GET
             && request.headers.contains_key(header::RANGE)
+    }
+
+    /// Whether a stored tag is one that only this cache knows.
+    pub(crate) fn made(&self, tag: &HeaderValue) -> bool {
+        self.etags == Etags::Generated && etag::is_own(tag)
+    }
+
+    /// The method that a request is built with.
+    pub(crate) fn build_method(&self, asked: &Method) -> Method {
+        match (self.heads, asked) {
+            (Heads::Fill, &Method::HEAD) => Method::GET,
+            (_, asked) => asked.clone(),
+        }
     }
 
     /// What a request asks of an entry, if that counts.
@@ -178,6 +201,21 @@ impl Policy {
         if self.tag_fields == TagFields::Strip {
             tags::strip(headers);
         }
+    }
+
+    /// Whether a stored or shared response with these fields may answer a request with this
+    /// `Authorization`.
+    pub(crate) fn opens(
+        &self,
+        headers: &HeaderMap,
+        authorization: storable::Authorization,
+    ) -> bool {
+        storable::is_open_to(authorization, headers, &self.rules.targets)
+    }
+
+    /// Whether all cookies that a build sees are in its key.
+    pub(crate) fn keys_cookies(&self) -> bool {
+        self.cookies == Cookies::Keyed && !matches!(self.key.own, Own::Replaces(_))
     }
 
     /// Takes the cookies that are not in the key off a request that is going to be built.
@@ -272,8 +310,8 @@ pub enum RequestDirectives {
     Ignore,
     /// What it says. `no-cache`, `max-age` and `min-fresh` refuse an entry, which is then validated or
     /// built anew, once for all who ask at the same time; `max-stale` takes a stale one, though none
-    /// staler than its stale windows allow; `no-store` bypasses; `only-if-cached` gets 504 where this
-    /// process has no entry that suits. `Pragma: no-cache` counts where there is no `Cache-Control`.
+    /// staler than its stale windows allow; `no-store` bypasses; `only-if-cached` gets 504 where
+    /// neither tier has a fresh entry that suits. `Pragma: no-cache` counts where there is no `Cache-Control`.
     Honour,
 }
 
@@ -283,6 +321,30 @@ pub(crate) enum Ranges {
     Pass,
     /// Builds the whole, and gets its part of it.
     Fill,
+}
+
+/// Whether `Cache-Status` names the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyShown {
+    No,
+    Digest,
+}
+
+/// What a HEAD on a cold key builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heads {
+    /// A response to HEAD, which is no entry.
+    Themselves,
+    /// What a GET would: it is stored, and the HEAD gets its fields.
+    Fill,
+}
+
+/// Where entity tags come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Etags {
+    AsGiven,
+    /// Made from the body of what is stored without one.
+    Generated,
 }
 
 /// What a `Cookie` on the request means.

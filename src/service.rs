@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     mem,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -13,7 +14,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked},
+    asked::{self, Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Worth},
@@ -21,13 +22,13 @@ use crate::{
     future::{Passing, ResponseFuture},
     http::{
         cache_control::{RequestDirectives, RequestFlag},
-        storable,
+        fields, storable,
     },
     invalidation::Invalidation,
-    key::Key,
+    key::{Digest, Key},
     local::Found,
-    policy::{Mode, Policy},
-    status::{End, Forward, Outcome},
+    policy::{KeyShown, Mode, Policy},
+    status::{self, End, Forward, Outcome},
     survey::{Special, Survey},
 };
 
@@ -82,9 +83,18 @@ where
         };
         match self.look(&parts.headers, &facts, &mut key.0) {
             Local::Answer(entry) => match facts.wanted(&parts) {
-                wanted if wanted.is_whole() => ResponseFuture::hit(entry, facts.now),
-                wanted => ResponseFuture::ready(answer::hit(&entry, wanted, facts.now)),
+                wanted if wanted.is_whole() && self.policy.key_shown == KeyShown::No => {
+                    ResponseFuture::hit(entry, facts.now)
+                }
+                wanted => {
+                    let response = answer::hit(&entry, wanted, facts.now);
+                    ResponseFuture::ready(self.shown(&key.0, &facts).on(response))
+                }
             },
+            Local::Closed => {
+                let outcome = Outcome::forward(Forward::Request, End::Unstored);
+                self.bypass(parts, body, outcome.because("authorization"))
+            }
             local => self.go_on((parts, body), &key.0, &facts, local),
         }
     }
@@ -169,6 +179,15 @@ impl<S> BufferService<S> {
     }
 
     fn weigh(&self, entry: Arc<Entry>, worth: Worth, facts: &Facts) -> Local {
+        if facts.authorization != storable::Authorization::Absent
+            && !self.policy.opens(&entry.head.headers, facts.authorization)
+        {
+            // It is not meant for requests with credentials.
+            return match worth {
+                Worth::Fresh => Local::Closed,
+                _ => Local::Nothing(None),
+            };
+        }
         let suits = |demand: &RequestDirectives| entry.suits(demand, facts.now);
         let serves = facts.intent == Intent::Answer && self.cache.trusts_local();
         match worth {
@@ -215,44 +234,61 @@ impl<S> BufferService<S> {
         ResBody::Data: Send,
         ResBody::Error: Into<BoxError>,
     {
+        let shown = self.shown(key, facts);
         let stale = match local {
             Local::Stale(entry) if !self.is_building(&parts, key, facts.primary) => {
                 let response = answer::hit(&entry, facts.wanted(&parts), facts.now);
+                let response = shown.on(response);
                 let facts = &Facts {
                     intent: Intent::Renew,
                     ..facts.clone()
                 };
-                let exchange = self.exchange((parts, body), key, facts, Some(entry));
-                exchange.refresh();
+                if !fields::hides_fields(&parts.headers) {
+                    let exchange = self.exchange((parts, body), key, facts, Some(entry));
+                    exchange.refresh();
+                }
                 return ResponseFuture::ready(response);
             }
             Local::Answer(entry) | Local::Stale(entry) => Some(entry),
             Local::Nothing(stale) => stale,
+            Local::Closed => None,
         };
-        if facts
-            .demand
-            .as_deref()
-            .is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
-        {
-            return ResponseFuture::ready(answer::only_if_cached());
-        }
         if self.is_building(&parts, key, facts.primary) {
             return self.bypass(parts, body, Outcome::bypass("nested"));
         }
-        if self.policy.passes(&parts) {
+        if fields::hides_fields(&parts.headers) {
+            return self.bypass(parts, body, Outcome::bypass("connection"));
+        }
+        let only_an_entry = facts.wants_an_entry_or_nothing();
+        let builds_nothing = only_an_entry || self.policy.passes(&parts);
+        if builds_nothing && self.policy.mode == Mode::Cache && self.cache.shared().is_some() {
+            let exchange = self.exchange((parts, body), key, facts, stale);
+            return ResponseFuture::exchange(shown.on_all(exchange.look()));
+        }
+        if only_an_entry {
+            let response = answer::only_if_cached(Wanted::of(&parts));
+            return ResponseFuture::ready(shown.on(response));
+        }
+        if builds_nothing {
             let reason = if stale.is_some() {
                 Forward::Stale
             } else {
                 Forward::Miss
             };
-            return self.bypass(
-                parts,
-                body,
-                Outcome::forward(reason, End::Unstored).because("range"),
-            );
+            let outcome = Outcome::forward(reason, End::Unstored).because("range");
+            return self.bypass(parts, body, outcome);
         }
         let exchange = self.exchange((parts, body), key, facts, stale);
-        ResponseFuture::exchange(Box::pin(exchange.run()))
+        ResponseFuture::exchange(shown.on_all(exchange.run()))
+    }
+
+    /// What `Cache-Status` says of the key.
+    fn shown(&self, key: &[u8], facts: &Facts) -> Shown {
+        let resource = key.get(..facts.primary).unwrap_or_default();
+        Shown(match self.policy.key_shown {
+            KeyShown::Digest => Some(Digest::of(resource)),
+            KeyShown::No => None,
+        })
     }
 
     /// Whether this request is part of a build of its own resource: a stale entry is no answer then,
@@ -264,7 +300,7 @@ impl<S> BufferService<S> {
 
     fn exchange<ReqBody>(
         &self,
-        (parts, body): (Parts, ReqBody),
+        (mut parts, body): (Parts, ReqBody),
         key: &[u8],
         facts: &Facts,
         stale: Option<Arc<Entry>>,
@@ -272,8 +308,11 @@ impl<S> BufferService<S> {
     where
         S: Clone,
     {
+        let method = self.policy.build_method(&parts.method);
         let asked = Asked {
-            method: parts.method.clone(),
+            client_method: mem::replace(&mut parts.method, method.clone()),
+            method,
+            errand: Errand::Build,
             headers: parts.headers.clone(),
             authorization: facts.authorization,
             arrived: facts.now,
@@ -309,6 +348,11 @@ struct Facts {
 }
 
 impl Facts {
+    fn wants_an_entry_or_nothing(&self) -> bool {
+        let demand = self.demand.as_deref();
+        demand.is_some_and(|demand| demand.has(RequestFlag::OnlyIfCached))
+    }
+
     fn wanted<'a>(&self, parts: &'a Parts) -> Wanted<'a> {
         Wanted {
             method: &parts.method,
@@ -324,6 +368,35 @@ enum Local {
     Stale(Arc<Entry>),
     /// No answer, at most something to fall back on.
     Nothing(Option<Arc<Entry>>),
+    /// A fresh entry that is not for this request.
+    Closed,
+}
+
+/// The key, where `Cache-Status` shows it.
+#[derive(Clone, Copy)]
+struct Shown(Option<Digest>);
+
+impl Shown {
+    fn on<B>(self, mut response: Response<B>) -> Response<B> {
+        if let Self(Some(key)) = self {
+            status::show_key(response.headers_mut(), key);
+        }
+        response
+    }
+
+    fn on_all<B, E>(
+        self,
+        answering: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>
+    where
+        B: 'static,
+        E: 'static,
+    {
+        match self {
+            Self(None) => Box::pin(answering),
+            shown => Box::pin(async move { Ok(shown.on(answering.await?)) }),
+        }
+    }
 }
 
 /// A buffer for the key on loan from the thread, so that a hit allocates none.

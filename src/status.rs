@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::Entry};
+
+use crate::key::Digest;
 
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,10 @@ pub(crate) enum End {
     Unstored,
     /// Another request's build answered this one (RFC 9211 section 2.6).
     Collapsed,
+    /// A stale entry stands in for it; `ttl` is its remaining freshness in seconds.
+    StoodIn { ttl: i64 },
+    /// The same, for one of those who waited for another request's build.
+    CollapsedStoodIn { ttl: i64 },
 }
 
 impl Outcome {
@@ -90,8 +96,13 @@ impl Outcome {
 
     /// The inner service confirmed an entry.
     pub(crate) fn confirmed(self) -> Self {
+        self.answered(Some(304))
+    }
+
+    /// What the inner service answered, if that is not the status of the response.
+    pub(crate) fn answered(self, status: Option<u16>) -> Self {
         Self {
-            answered: Some(304),
+            answered: status,
             ..self
         }
     }
@@ -99,6 +110,17 @@ impl Outcome {
     /// Appends this outcome to what caches nearer to the origin have said.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         headers.append(FIELD, self.into());
+    }
+}
+
+/// Adds the key to what was written last (RFC 9211 section 2.8).
+pub(crate) fn show_key(headers: &mut HeaderMap, key: Digest) {
+    let Entry::Occupied(mut field) = headers.entry(FIELD) else {
+        return;
+    };
+    if let Some(value) = field.iter_mut().next_back() {
+        let shown = [value.as_bytes(), format!("; key=\"{key}\"").as_bytes()].concat();
+        *value = HeaderValue::try_from(shown).expect("a field value and hex digits are one");
     }
 }
 
@@ -125,6 +147,8 @@ impl fmt::Display for Outcome {
                 match end {
                     End::Stored { ttl } => write!(f, "; stored; ttl={ttl}")?,
                     End::Collapsed => f.write_str("; collapsed")?,
+                    End::StoodIn { ttl } => write!(f, "; ttl={ttl}")?,
+                    End::CollapsedStoodIn { ttl } => write!(f, "; collapsed; ttl={ttl}")?,
                     End::Unstored => {}
                 }
             }
@@ -165,6 +189,40 @@ mod tests {
             Outcome::bypass("cookie").to_string(),
             "stampede; fwd=bypass; detail=cookie"
         );
+    }
+
+    #[test]
+    fn what_stands_in_says_what_it_stands_in_for() {
+        let stale = |end| Outcome::forward(Forward::Stale, end).because("stale-if-error");
+
+        assert_eq!(
+            stale(End::StoodIn { ttl: -5 })
+                .answered(Some(503))
+                .to_string(),
+            "stampede; fwd=stale; fwd-status=503; ttl=-5; detail=stale-if-error"
+        );
+        assert_eq!(
+            stale(End::CollapsedStoodIn { ttl: -5 }).to_string(),
+            "stampede; fwd=stale; collapsed; ttl=-5; detail=stale-if-error"
+        );
+        assert_eq!(
+            HeaderValue::from(Outcome::hit(-5).because("stale-if-error")),
+            "stampede; hit; ttl=-5; detail=stale-if-error"
+        );
+    }
+
+    #[test]
+    fn a_key_is_shown_as_its_digest_behind_what_was_written_last() {
+        let mut headers = HeaderMap::new();
+        headers.insert(FIELD, HeaderValue::from_static("Origin; hit"));
+        Outcome::hit(1).write(&mut headers);
+        let key = Digest::of(b"a key");
+
+        show_key(&mut headers, key);
+
+        let all: Vec<_> = headers.get_all(FIELD).iter().collect();
+        let ours = format!("stampede; hit; ttl=1; key=\"{key}\"");
+        assert_eq!(all, ["Origin; hit", ours.as_str()]);
     }
 
     #[test]

@@ -283,7 +283,10 @@ impl Entry {
             Worth::Fresh | Worth::StaleWhileRevalidate => State::FreshFor(left),
             Worth::StaleIfError | Worth::Nothing => State::StaleSince(past),
         };
-        demand.accept(Duration::from_secs(self.age(now)), state, limit)
+        // To the fraction of a second: `max-age=0` takes nothing that was there before.
+        let resident = now.saturating_duration_since(lifetime.received);
+        let age = Duration::from_secs(self.head.age).saturating_add(resident);
+        demand.accept(age, state, limit)
     }
 
     /// Its lifetime, as far as no soft purge has cut it short.

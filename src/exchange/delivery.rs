@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, response::Parts};
+use http::{HeaderMap, Response, StatusCode, response::Parts};
 use http_body::SizeHint;
 use tokio::{sync::oneshot, time::Instant};
 
@@ -33,15 +33,29 @@ where
     }
 
     /// A stale entry stands in for an error (RFC 5861 section 4).
-    pub(super) fn deliver_stale_or(&mut self, delivery: Delivery<B, E>) {
+    pub(super) fn deliver_stale_or(
+        &mut self,
+        delivery: Delivery<B, E>,
+        answered: Option<StatusCode>,
+    ) {
+        let outcome = |ttl| {
+            Outcome::forward(self.reason(), End::StoodIn { ttl })
+                .answered(answered.map(|status| status.as_u16()))
+                .because("stale-if-error")
+        };
         let delivery = self.stand_in().map_or(delivery, |stale| {
-            Delivery::Response(answer::hit(stale, self.asked.wanted(), Instant::now()))
+            Delivery::Response(answer::stood_in(stale, self.asked.wanted(), outcome))
         });
         self.deliver(delivery);
     }
 
     pub(super) fn stand_in(&self) -> Option<&Arc<Entry>> {
-        let usable = |stale: &&Arc<Entry>| stale.may_stand_in(Instant::now(), self.cache.purges());
+        let usable = |stale: &&Arc<Entry>| {
+            stale.may_stand_in(Instant::now(), self.cache.purges())
+                && self
+                    .policy
+                    .opens(&stale.head.headers, self.asked.authorization)
+        };
         self.stale.as_ref().filter(usable)
     }
 
@@ -78,7 +92,7 @@ where
     pub(super) fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {
         let response = Delivery::Response(response);
         match judged.fate {
-            Fate::Failed(_) => self.deliver_stale_or(response),
+            Fate::Failed(_) => self.deliver_stale_or(response, Some(judged.head.status)),
             Fate::Stored(_) | Fate::Shared(_) => self.deliver(response),
         }
     }

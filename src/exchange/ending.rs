@@ -203,13 +203,24 @@ where
         }
     }
 
-    /// Frees everybody: the response is for its own request alone, and so will the next ones be.
+    /// Frees those who wait: the response is for its own request alone, and so will the next ones be.
+    pub(super) fn free(&self, verdict: Verdict) {
+        if self.keeper.is_some() {
+            // Who comes before it is remembered hears it here.
+            return self.land(verdict);
+        }
+        self.remember(Note::HitForMiss, self.cache.hit_for_miss());
+        self.land_for_those_here(verdict);
+    }
+
+    /// Remembers that nobody need wait for the next response.
     pub(super) async fn set_all_free(mut self) {
         let period = self.cache.hit_for_miss();
         if period.is_zero() {
             return self.let_go().await;
         }
-        if self.give_back(Release::HitForMiss(period)).await == Held::Ours {
+        let leased = self.keeper.is_some();
+        if self.give_back(Release::HitForMiss(period)).await == Held::Ours && leased {
             self.remember(Note::HitForMiss, period);
         }
     }

@@ -6,13 +6,13 @@ use http::{Request, Response};
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::{Exchange, Waited, build};
+use super::{Exchange, Waited, build, delivery};
 use crate::{
     answer,
     body::{Body, BoxError},
     policy::Fallback,
     shared::Slot,
-    status::{End, Outcome},
+    status::{End, Forward, Outcome},
 };
 
 impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
@@ -32,7 +32,8 @@ where
         for fallback in &policy.fallback {
             match fallback {
                 Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
+                    let outcome = |ttl| self.tired_of_waiting(End::CollapsedStoodIn { ttl });
+                    if let Some(response) = self.stale_fallback(outcome) {
                         return Ok(response);
                     }
                 }
@@ -41,30 +42,43 @@ where
                     match self.share(Slot::Extra, deadline).await {
                         Waited::Answered(response) => return Ok(response),
                         Waited::Error(error) => return Err(error),
-                        Waited::Free(detail) => return self.alone(detail).await,
+                        Waited::Free(reason, detail) => return self.alone(reason, detail).await,
                         Waited::TimedOut | Waited::Again => {}
                     }
                 }
                 Fallback::Reject => break,
             }
         }
-        Ok(answer::unavailable("wait-timeout", self.reason()))
+        Ok(answer::unavailable(
+            "wait-timeout",
+            self.asked.wanted(),
+            self.reason(),
+        ))
     }
 
     /// Answers this request by a build of its own that nobody shares.
     pub(super) async fn alone(
         mut self,
+        reason: Forward,
         detail: &'static str,
     ) -> Result<Response<Body<ResBody>>, S::Error> {
-        let Some(request) = self.parcel.take() else {
-            return Ok(answer::unavailable("abandoned", self.reason()));
+        let Some(mut request) = self.parcel.take() else {
+            return Ok(answer::unavailable(
+                "abandoned",
+                self.asked.wanted(),
+                self.reason(),
+            ));
         };
+        // It sees what a build would have seen.
+        self.policy.strip_cookies(request.headers_mut());
         self.cache.count().built();
         build::ready(&mut self.inner).await?;
-        let mut response = self.inner.call(request).await?.map(Body::passed);
-        let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
-        outcome.write(response.headers_mut());
-        Ok(response)
+        let (mut parts, body) = self.inner.call(request).await?.into_parts();
+        self.policy.strip_tags(&mut parts.headers);
+        let outcome = Outcome::forward(reason, End::Unstored).because(detail);
+        let parts = delivery::with_outcome(parts, outcome);
+        let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+        Ok(Response::from_parts(parts, body))
     }
 
     /// What the starter of a build falls back on, unless its own build is what it would fall back on.
@@ -72,7 +86,8 @@ where
         for fallback in &self.policy.fallback {
             match fallback {
                 Fallback::Stale => {
-                    if let Some(response) = self.stale_fallback() {
+                    let outcome = |ttl| self.tired_of_waiting(End::StoodIn { ttl });
+                    if let Some(response) = self.stale_fallback(outcome) {
                         return Some(Waited::Answered(response));
                     }
                 }
@@ -84,17 +99,33 @@ where
     }
 
     /// The stale entry, where it may answer in place of a build (RFC 5861 section 4).
-    pub(super) fn stale_fallback(&self) -> Option<Response<Body<ResBody>>> {
+    pub(super) fn stale_fallback(
+        &self,
+        outcome: impl FnOnce(i64) -> Outcome,
+    ) -> Option<Response<Body<ResBody>>> {
         let purges = self.cache.purges();
         let entry = self.cache.local().entry(&self.key, purges);
         let entry = entry.or_else(|| self.stale.clone())?;
         let now = Instant::now();
         let usable = self.cache.trusts_local()
             && entry.may_stand_in(now, purges)
-            && entry.head.fits(&self.asked.headers);
+            && entry.head.fits(&self.asked.headers)
+            && self.opens(&entry.head.headers);
         usable.then(|| {
             self.cache.count().stale();
-            answer::hit(&entry, self.asked.wanted(), now)
+            answer::stood_in(&entry, self.asked.wanted(), outcome)
         })
+    }
+
+    /// After the soft timeout a stale entry will do.
+    pub(super) fn soft_fallback(&self) -> Option<Response<Body<ResBody>>> {
+        self.stale_fallback(|ttl| {
+            let end = End::CollapsedStoodIn { ttl };
+            Outcome::forward(self.reason(), end).because("stale-after")
+        })
+    }
+
+    fn tired_of_waiting(&self, end: End) -> Outcome {
+        Outcome::forward(self.reason(), end).because("wait-timeout")
     }
 }

@@ -6,7 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use http::{Method, Request, Response, StatusCode, response::Parts};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::ETAG, response::Parts};
 use http_body::{Body as _, SizeHint};
 use tokio::{sync::oneshot, time::Instant};
 use tower_service::Service;
@@ -16,6 +17,7 @@ use super::{
     delivery::{Starter, Unsent, with_outcome},
     keeper::Keeper,
     nested::Building,
+    tag,
 };
 use crate::{
     answer,
@@ -70,7 +72,8 @@ where
         fields::for_build(request.headers_mut());
         self.policy.strip_cookies(request.headers_mut());
         if let Some(stale) = self.confirmable() {
-            self.validation = revalidate::condition(request.headers_mut(), &stale.head.headers);
+            let (build, stored) = (request.headers_mut(), &stale.head.headers);
+            self.validation = revalidate::condition(build, stored, |tag| self.policy.made(tag));
         }
         Building::mark(request.extensions_mut(), &self.cache, &self.resource);
         request
@@ -94,7 +97,7 @@ where
         match head {
             Ok(response) => Box::pin(self.receive(response, deadline)).await,
             Err(Broken::Error(error)) => {
-                self.deliver_stale_or(Delivery::Error(error));
+                self.deliver_stale_or(Delivery::Error(error), None);
                 self.fail(Failure::Status(StatusCode::INTERNAL_SERVER_ERROR), "error")
                     .await;
             }
@@ -102,8 +105,9 @@ where
                 self.fail_with_panic(payload).await;
             }
             Err(Broken::TimedOut) => {
-                let response = answer::unavailable("build-timeout", self.reason());
-                self.deliver_stale_or(Delivery::Response(response));
+                let response =
+                    answer::unavailable("build-timeout", self.asked.wanted(), self.reason());
+                self.deliver_stale_or(Delivery::Response(response), None);
                 self.fail(Failure::Status(StatusCode::SERVICE_UNAVAILABLE), "timeout")
                     .await;
             }
@@ -149,7 +153,7 @@ where
     /// A response that is its own request's alone.
     async fn set_apart(mut self, parts: Parts, body: B, reason: Alone) {
         if reason.sets_all_free() {
-            self.land(Verdict::Uncacheable);
+            self.free(Verdict::Uncacheable);
             self.deliver_passed(parts, body, reason.as_str());
             return self.set_all_free().await;
         }
@@ -169,11 +173,12 @@ where
         if let Fate::Failed(_) = judged.fate {
             let failure = Failure::Status(parts.status);
             let parts = with_outcome(parts, self.outcome(judged));
-            let response = Response::from_parts(parts, Body::passed(body));
+            let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+            let response = Response::from_parts(parts, body);
             self.deliver_response(response, judged);
             return self.fail(failure, "status").await;
         }
-        self.land(Verdict::TooLarge);
+        self.free(Verdict::TooLarge);
         self.deliver_passed(parts, body, "too-large");
         self.set_all_free().await;
     }
@@ -235,7 +240,7 @@ where
     async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
-        if let Fate::Shared(_) = judged.fate {
+        if judged.is_of_the_moment() {
             // Who comes once there is a response wants one of their own time.
             self.pilot.flight().seal();
         }
@@ -291,10 +296,12 @@ where
     }
 
     /// The body has ended one way or another.
-    async fn finish(mut self, judged: Judged, drained: Drained<B>, starter: Starter<B>) {
+    async fn finish(mut self, mut judged: Judged, drained: Drained<B>, starter: Starter<B>) {
         match drained {
             Drained::Complete(body, trailers) => {
-                if let Starter::Waits(unsent) = starter {
+                let tag = self.tag(&mut judged, &body).await;
+                if let Starter::Waits(mut unsent) = starter {
+                    unsent.parts.headers.extend(tag.map(|tag| (ETAG, tag)));
                     let parts = with_outcome(unsent.parts, self.outcome(&judged));
                     let whole = (body.clone(), trailers.clone());
                     let response = answer::complete(parts, whole, self.asked.wanted());
@@ -308,7 +315,7 @@ where
                 self.fail(failure, "status").await;
             }
             Drained::TooLarge(_) => {
-                self.land(Verdict::TooLarge);
+                self.free(Verdict::TooLarge);
                 self.hand_over(&judged, drained, starter);
                 self.set_all_free().await;
             }
@@ -328,6 +335,16 @@ where
                 self.fail(failure, "body").await;
             }
         }
+    }
+
+    /// Gives what is stored a validator, if it has none and the layer says so.
+    async fn tag(&self, judged: &mut Judged, body: &Bytes) -> Option<HeaderValue> {
+        if !judged.wants_tag(&self.policy) {
+            return None;
+        }
+        let tag = tag::of(&judged.head.headers, body).await;
+        judged.head.headers.insert(ETAG, tag.clone());
+        Some(tag)
     }
 
     pub(super) fn reason(&self) -> Forward {

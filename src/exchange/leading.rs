@@ -22,11 +22,11 @@ use super::{
     seek::{Seek, Sought},
 };
 use crate::{
-    asked::Asked,
+    asked::{Asked, Errand},
     body::BoxError,
     cache::Cache,
     entry::Entry,
-    flight::Pilot,
+    flight::{News, Pilot, Verdict},
     http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
@@ -104,6 +104,10 @@ where
         match seek.run().await {
             Sought::Found(news) => self.pilot.flight().tell(news),
             Sought::Nobody => {}
+            Sought::Build { .. } if self.asked.errand == Errand::Look => {
+                // There is nothing: each goes its own way.
+                self.pilot.flight().tell(News::Landed(Verdict::Uncacheable));
+            }
             Sought::Build { lease, stale } => self.build(lease, stale).await,
             Sought::Refresh { lease, stale } => {
                 self.ownership = Ownership::Nobody;

@@ -14,10 +14,11 @@ mod leading;
 mod nested;
 mod parcel;
 mod seek;
+mod tag;
 
 use std::{panic::resume_unwind, pin::pin, sync::Arc};
 
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
@@ -31,7 +32,7 @@ use self::{
 pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
-    asked::Asked,
+    asked::{Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::{self, Entry, Fields},
@@ -84,7 +85,7 @@ enum Waited<B, E> {
     /// Nothing for this request came of it: look again.
     Again,
     /// The response is its own request's alone, or there is nothing to wait for.
-    Free(&'static str),
+    Free(Forward, &'static str),
     TimedOut,
 }
 
@@ -107,9 +108,29 @@ where
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
             Waited::Error(error) => Err(error),
-            Waited::Again => self.alone("abandoned").await,
-            Waited::Free(detail) => self.alone(detail).await,
+            Waited::Again => {
+                let reason = self.reason();
+                self.alone(reason, "abandoned").await
+            }
+            Waited::Free(reason, detail) => self.alone(reason, detail).await,
             Waited::TimedOut => self.fall_back().await,
+        }
+    }
+
+    /// Answers the request from the shared tier; without an entry there, it gets nothing if it wants
+    /// no other answer, else it passes to the inner service as it is.
+    pub(crate) async fn look(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.asked.errand = Errand::Look;
+        let deadline = self.asked.arrived + self.policy.wait_timeout;
+        match self.share(Slot::Build, deadline).await {
+            Waited::Answered(response) => Ok(response),
+            _ if self.asked.wants_an_entry_or_nothing() => {
+                Ok(answer::only_if_cached(self.asked.wanted()))
+            }
+            _ => {
+                let reason = self.reason();
+                self.alone(reason, "range").await
+            }
         }
     }
 
@@ -137,7 +158,7 @@ where
             }
             let (mut seat, mut delivery) = match self.join(slot) {
                 Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
-                    return Waited::Free("uncacheable");
+                    return Waited::Free(self.reason(), "uncacheable");
                 }
                 Joined::Full => return Waited::TimedOut,
                 Joined::Waiter(seat) => (seat, None),
@@ -161,7 +182,10 @@ where
             return None;
         }
         match self.note()? {
-            Note::Failed(failure, _) => Some(Waited::Answered(self.failed(&failure))),
+            Note::Failed(failure, _) => {
+                let outcome = |ttl| Outcome::hit(ttl).because("stale-if-error");
+                Some(Waited::Answered(self.failed(&failure, outcome)))
+            }
             // The one who finds no flight probes; the others do not wait for it.
             Note::HitForMiss => None,
         }
@@ -238,7 +262,7 @@ where
                     None => *delivered = None,
                 },
                 news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
-                () = &mut soft, if taste == Taste::Any => match self.stale_fallback() {
+                () = &mut soft, if taste == Taste::Any => match self.soft_fallback() {
                     Some(response) => return Waited::Answered(response),
                     None => taste = Taste::Fresh,
                 },
@@ -260,6 +284,9 @@ where
     fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
+            News::Streaming(stream) if !self.opens(&stream.head.headers) => {
+                Waited::Free(Forward::Request, "authorization")
+            }
             News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
                 let outcome = Outcome::forward(self.reason(), End::Collapsed);
                 self.cache.count().collapsed();
@@ -278,6 +305,7 @@ where
                 }
                 Use::Answer => Waited::Answered(self.hit(&entry)),
                 Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::Closed => Waited::Free(Forward::Request, "authorization"),
                 Use::None => Waited::Again,
             },
             News::Landed(verdict) => self.accept(verdict, seat),
@@ -290,12 +318,19 @@ where
                 match self.use_of(&entry, seat) {
                     Use::Answer => Waited::Answered(self.collapsed(&entry)),
                     Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::Closed => Waited::Free(Forward::Request, "authorization"),
                     Use::None => Waited::Again,
                 }
             }
-            Verdict::Uncacheable => Waited::Free("uncacheable"),
-            Verdict::TooLarge => Waited::Free("too-large"),
-            Verdict::Failed(failure) => Waited::Answered(self.failed(&failure)),
+            Verdict::Uncacheable => Waited::Free(self.reason(), "uncacheable"),
+            Verdict::TooLarge => Waited::Free(self.reason(), "too-large"),
+            Verdict::Failed(failure) => {
+                let outcome = |ttl| {
+                    Outcome::forward(self.reason(), End::CollapsedStoodIn { ttl })
+                        .because("stale-if-error")
+                };
+                Waited::Answered(self.failed(&failure, outcome))
+            }
             Verdict::Abandoned => Waited::Again,
         }
     }
@@ -305,6 +340,8 @@ where
         let came_late = self.asked.arrived > entry.lifetime.received;
         if !entry.head.fits(&self.asked.headers) {
             Use::Elsewhere
+        } else if !self.opens(&entry.head.headers) {
+            Use::Closed
         } else if !entry.may_answer(seat.joined, self.cache.purges())
             || came_late && !entry.worth(Instant::now()).answers()
         {
@@ -316,13 +353,18 @@ where
         }
     }
 
+    fn opens(&self, headers: &HeaderMap) -> bool {
+        self.policy.opens(headers, self.asked.authorization)
+    }
+
     /// Looks again under the variant that this request asks for.
     fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
         if let Some(fields) = fields {
             self.key = self
                 .resource
                 .variant(&entry::values(&fields, &self.asked.headers));
-            self.stale = self.cache.local().entry(&self.key, self.cache.purges());
+            let known = self.cache.local().entry(&self.key, self.cache.purges());
+            self.stale = known.filter(|known| self.opens(&known.head.headers));
         }
         Waited::Again
     }
@@ -340,10 +382,15 @@ where
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
-    fn failed(&self, failure: &Failure) -> Response<Body<ResBody>> {
-        self.stale_fallback().unwrap_or_else(|| {
+    fn failed(
+        &self,
+        failure: &Failure,
+        outcome: impl FnOnce(i64) -> Outcome,
+    ) -> Response<Body<ResBody>> {
+        self.stale_fallback(outcome).unwrap_or_else(|| {
             self.cache.count().failed();
-            let status = failure.unless_it_fits(&self.asked.headers);
+            let status =
+                failure.unless(|head| head.fits(&self.asked.headers) && self.opens(&head.headers));
             let failure = status.as_ref().unwrap_or(failure);
             answer::failed(failure, self.asked.wanted(), self.reason())
         })
@@ -360,6 +407,8 @@ enum Use {
     Answer,
     /// Another variant does.
     Elsewhere,
+    /// It is not meant for requests with credentials.
+    Closed,
     None,
 }
 

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Intent, leading::Ownership};
 use crate::{
-    asked::Asked,
+    asked::{Asked, Errand},
     cache::Cache,
     entry::{Entry, Worth},
     flight::{Failure, Flight, News, Verdict},
@@ -65,7 +65,8 @@ impl Seek<'_> {
         }
         match self.cache.shared() {
             Some(shared) if stores => self.claim(shared).await,
-            _ => Sought::build(None, self.trusted()),
+            None if stores => Sought::build(None, self.trusted()),
+            _ => Sought::build(None, None),
         }
     }
 
@@ -149,10 +150,10 @@ impl Seek<'_> {
     }
 
     fn purpose(&self) -> Purpose {
-        match (&self.asked.method, self.intent) {
-            (&Method::HEAD, _) => Purpose::Look,
-            (_, Intent::Answer) => Purpose::Serve,
-            (_, Intent::Renew) => Purpose::Refresh,
+        match (self.asked.errand, &self.asked.method, self.intent) {
+            (Errand::Look, ..) | (_, &Method::HEAD, _) => Purpose::Look,
+            (Errand::Build, _, Intent::Answer) => Purpose::Serve,
+            (Errand::Build, _, Intent::Renew) => Purpose::Refresh,
         }
     }
 

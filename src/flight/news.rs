@@ -88,13 +88,14 @@ impl Failure {
         }
     }
 
-    /// What is left of it for a request with these fields: its status, if the rest is for others.
-    pub(crate) fn unless_it_fits(&self, request: &HeaderMap) -> Option<Self> {
+    /// What is left of it for a request that `may_have` responses with some heads only: its status,
+    /// if the rest is for others.
+    pub(crate) fn unless(&self, may_have: impl Fn(&Head) -> bool) -> Option<Self> {
         match self {
-            Self::Response(entry) if !entry.head.fits(request) => {
+            Self::Response(entry) if !may_have(&entry.head) => {
                 Some(Self::Status(entry.head.status))
             }
-            Self::Stale(entry) if !entry.head.fits(request) => {
+            Self::Stale(entry) if !may_have(&entry.head) => {
                 Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
             }
             Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,

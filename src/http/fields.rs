@@ -70,6 +70,19 @@ fn is_listed_in_connection(name: &HeaderName, headers: &HeaderMap) -> bool {
     })
 }
 
+/// Whether a request has its connection drop fields that are none of the connection's.
+///
+/// Whoever forwards such a request drops them (RFC 9110 section 7.6.1), so that the response is not
+/// the one to what was asked here.
+pub(crate) fn hides_fields(request: &HeaderMap) -> bool {
+    let mut options = request
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok());
+    options.any(|option| request.contains_key(&option) && !NOT_STORED.contains(&option))
+}
+
 /// Takes from a request what would make its build partial or conditional.
 pub(crate) fn for_build(headers: &mut HeaderMap) {
     for name in &SELECTIVE {

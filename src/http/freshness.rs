@@ -196,9 +196,51 @@ pub(crate) fn date(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime>
     http_date(headers.get(name)?.as_bytes())
 }
 
-/// An HTTP date in any of its three forms (RFC 9110 section 5.6.7).
+/// An HTTP date in any of its three forms (RFC 9110 section 5.6.7), in upper or lower case (RFC 9111
+/// section 4.2), whatever day of the week it takes itself for.
 pub(crate) fn http_date(text: &[u8]) -> Option<SystemTime> {
-    httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()
+    let text = std::str::from_utf8(text).ok()?;
+    let exact = httpdate::parse_http_date(text).ok();
+    exact.or_else(|| date_of_any_weekday(&capitalised(text)))
+}
+
+const WEEKDAYS: [(&str, &str); 7] = [
+    ("Mon", "Monday"),
+    ("Tue", "Tuesday"),
+    ("Wed", "Wednesday"),
+    ("Thu", "Thursday"),
+    ("Fri", "Friday"),
+    ("Sat", "Saturday"),
+    ("Sun", "Sunday"),
+];
+
+fn date_of_any_weekday(text: &str) -> Option<SystemTime> {
+    let end = text.find(|letter: char| !letter.is_ascii_alphabetic())?;
+    let (stated, rest) = text.split_at_checked(end)?;
+    let (known, _) = WEEKDAYS
+        .into_iter()
+        .find(|(short, long)| [*short, *long].contains(&stated))?;
+    WEEKDAYS.into_iter().find_map(|(short, long)| {
+        let weekday = if stated == known { short } else { long };
+        httpdate::parse_http_date(&format!("{weekday}{rest}")).ok()
+    })
+}
+
+fn capitalised(text: &str) -> String {
+    let mut inside = false;
+    let word = |letter: char| {
+        let letter = if inside {
+            letter.to_ascii_lowercase()
+        } else {
+            letter.to_ascii_uppercase()
+        };
+        inside = letter.is_ascii_alphabetic();
+        letter
+    };
+    text.chars()
+        .map(word)
+        .collect::<String>()
+        .replace("Gmt", "GMT")
 }
 
 impl RequestDirectives {

@@ -18,7 +18,7 @@ pub(crate) fn invalidated(
     (status, response): (StatusCode, &HeaderMap),
 ) -> Vec<Uri> {
     let succeeded = status.is_success() || status.is_redirection();
-    if is_safe(method) || !succeeded {
+    if leaves_entries_alone(method) || !succeeded {
         return Vec::new();
     }
     let mut uris = vec![target.clone()];
@@ -33,11 +33,21 @@ pub(crate) fn invalidated(
     uris
 }
 
-/// Methods registered as safe; any other one may change something.
-pub(crate) fn is_safe(method: &Method) -> bool {
+/// Methods registered as safe, and CONNECT, which asks for a tunnel and says nothing to the resource;
+/// any other one may change something.
+pub(crate) fn leaves_entries_alone(method: &Method) -> bool {
     matches!(
         method.as_str(),
-        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PROPFIND" | "REPORT" | "SEARCH" | "QUERY" | "PRI"
+        "GET"
+            | "HEAD"
+            | "OPTIONS"
+            | "TRACE"
+            | "PROPFIND"
+            | "REPORT"
+            | "SEARCH"
+            | "QUERY"
+            | "PRI"
+            | "CONNECT"
     )
 }
 

@@ -5,11 +5,12 @@
 //! [`vary`] says which variant a request selects, [`fields`] what of a message is kept, and
 //! [`cache_control`] and [`targeted`] read the directives all of them go by. [`conditional`] and
 //! [`range`] answer a request from an entry, [`revalidate`] renews one, and [`invalidate`] names
-//! those that an unsafe request makes void.
+//! those that an unsafe request makes void. [`etag`] makes validators where there are none.
 
 pub(crate) mod cache_control;
 pub(crate) mod conditional;
 mod content;
+pub(crate) mod etag;
 pub(crate) mod fields;
 pub(crate) mod freshness;
 pub(crate) mod invalidate;

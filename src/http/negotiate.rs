@@ -3,6 +3,8 @@
 //! A resource that varies by such a field has as many variants as there are spellings of it. Where it
 //! is known what the service has to offer, what a request likes best of that says as much.
 
+use std::cmp::Reverse;
+
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// A field that is negotiated by, and what there is to choose from, in the service's own order.
@@ -28,7 +30,8 @@ impl Offer {
         }
     }
 
-    /// Replaces the field by the offer that it likes best; leaves it as it is if it likes none.
+    /// Replaces the field by the offer that it likes best, or puts it in order where nothing is known
+    /// of what is offered; leaves it as it is if it likes none or cannot be read.
     pub(crate) fn reduce(&self, request: &mut HeaderMap) {
         let best = {
             let mut lines = request.get_all(&self.field).iter().peekable();
@@ -42,8 +45,12 @@ impl Offer {
                 return;
             };
             let text = text.join(",").to_ascii_lowercase();
-            self.best(&text)
-                .and_then(|best| HeaderValue::from_str(best).ok())
+            if self.offered.is_empty() {
+                in_order(&text).and_then(|text| HeaderValue::try_from(text).ok())
+            } else {
+                let best = self.best(&text);
+                best.and_then(|best| HeaderValue::from_str(best).ok())
+            }
         };
         if let Some(best) = best {
             request.insert(&self.field, best);
@@ -103,6 +110,20 @@ fn wish(member: &str) -> Option<(&str, u16)> {
     Some((range, quality))
 }
 
+/// The same wishes, best first, and by name where they are equal: among those there is no order
+/// (RFC 9110 section 12.5.4).
+fn in_order(text: &str) -> Option<String> {
+    let members = text.split(',').map(str::trim);
+    let members = members.filter(|member| !member.is_empty());
+    let mut wishes = members.map(wish).collect::<Option<Vec<_>>>()?;
+    wishes.sort_by_key(|(range, quality)| (Reverse(*quality), *range));
+    let written = wishes.iter().map(|(range, quality)| match quality {
+        1000 => (*range).to_owned(),
+        _ => format!("{range};q=0.{quality:03}"),
+    });
+    Some(written.collect::<Vec<_>>().join(","))
+}
+
 /// `0.5` as 500 (RFC 9110 section 12.4.2).
 fn thousandths(value: &str) -> Option<u16> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
@@ -150,6 +171,25 @@ mod tests {
             (&["de;q=2, en;q=0.1"], "en"),
             (&["fr"], "fr"),
             (&["de;q=0"], "de;q=0"),
+            (&[""], ""),
+        ] {
+            assert_eq!(reduced(&offer, lines), [expected], "{lines:?}");
+        }
+        assert!(reduced(&offer, &[]).is_empty());
+    }
+
+    #[test]
+    fn without_an_offer_wishes_are_put_in_order() {
+        let offer = Offer::languages([]);
+        for (lines, expected) in [
+            (&["en, de"][..], "de,en"),
+            (&["De", "eN"], "de,en"),
+            (
+                &["fr;q=0.5 , de;q=1.0,,EN;q=0.75"],
+                "de,en;q=0.750,fr;q=0.500",
+            ),
+            (&["*;q=0, de-CH"], "de-ch,*;q=0.000"),
+            (&["en, de;q=2"], "en, de;q=2"),
             (&[""], ""),
         ] {
             assert_eq!(reduced(&offer, lines), [expected], "{lines:?}");

@@ -11,6 +11,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{
         CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE,
+        TRAILER,
     },
 };
 use http_range_header::{RangeUnsatisfiableError, parse_range_header_with_max_ranges};
@@ -102,7 +103,7 @@ fn still_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
 
 /// Turns the fields of the whole response into those of one part of it.
 pub(crate) fn into_partial(headers: &mut HeaderMap, part: &Range<usize>, length: usize) {
-    drop_digests(headers);
+    drop_what_is_of_the_whole(headers);
     headers.insert(CONTENT_RANGE, content_range(part, length));
     headers.insert(CONTENT_LENGTH, part.len().into());
 }
@@ -134,7 +135,7 @@ pub(crate) fn into_multipart(
     multipart.extend_from_slice(b"--");
     multipart.extend_from_slice(boundary.as_bytes());
     multipart.extend_from_slice(b"--\r\n");
-    drop_digests(headers);
+    drop_what_is_of_the_whole(headers);
     headers.remove(CONTENT_RANGE);
     headers.insert(CONTENT_LENGTH, multipart.len().into());
     let media = format!("multipart/byteranges; boundary={boundary}");
@@ -158,8 +159,9 @@ fn ascii(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and punctuation are a field value")
 }
 
-/// Digests of the content are of the whole.
-fn drop_digests(headers: &mut HeaderMap) {
+/// Digests of the content are of the whole, and so are trailers, which parts have none of.
+fn drop_what_is_of_the_whole(headers: &mut HeaderMap) {
+    headers.remove(TRAILER);
     headers.remove(HeaderName::from_static("content-md5"));
     headers.remove(HeaderName::from_static("content-digest"));
 }

@@ -7,7 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{
-    HeaderName, StatusCode,
+    HeaderMap, HeaderName, StatusCode,
     header::{CONTENT_RANGE, ETAG, LAST_MODIFIED, SET_COOKIE},
     response::Parts,
 };
@@ -51,6 +51,8 @@ pub(crate) struct Rules {
     pub(crate) statuses: Statuses,
     pub(crate) cookies: Cookies,
     pub(crate) nonces: Nonces,
+    /// Fields of each response's own.
+    pub(crate) personal: Vec<HeaderName>,
 }
 
 /// The lifetime of responses that state none.
@@ -252,6 +254,20 @@ pub(crate) fn has_validator(response: &Parts) -> bool {
     response.headers.contains_key(ETAG) || date(&response.headers, &LAST_MODIFIED).is_some()
 }
 
+/// Whether a response with these fields may answer a request with this `Authorization`.
+///
+/// RFC 9111 section 3.5 restricts what is stored of such a request. What was stored of an anonymous
+/// one it lets answer anybody; we ask for the same permission then, since a page made for nobody is
+/// not what somebody has asked for.
+pub(crate) fn is_open_to(
+    authorization: Authorization,
+    headers: &HeaderMap,
+    targets: &[HeaderName],
+) -> bool {
+    authorization != Authorization::Unkeyed
+        || permits_authorization(&Policy::of_response(headers, targets).directives)
+}
+
 /// RFC 9111 section 3.5.
 fn permits_authorization(directives: &Directives) -> bool {
     directives.has(Flag::Public)
@@ -291,6 +307,7 @@ impl Default for Rules {
             statuses: Statuses::default(),
             cookies: Cookies::default(),
             nonces: Nonces::default(),
+            personal: Vec::new(),
         }
     }
 }
@@ -314,6 +331,7 @@ impl Withheld {
         let mut fields = Vec::new();
         fields.extend_from_slice(directives.no_cache.fields());
         fields.extend_from_slice(directives.private.fields());
+        fields.extend_from_slice(&rules.personal);
         if rules.cookies == Cookies::Strip {
             fields.push(SET_COOKIE);
         }

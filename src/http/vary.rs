@@ -55,6 +55,17 @@ impl Vary {
         Self::from_fields(fields)
     }
 
+    /// The same where `field` is taken care of otherwise.
+    pub(crate) fn without(self, field: &HeaderName) -> Self {
+        match self {
+            Self::Fields(mut fields) => {
+                fields.retain(|name| name != field);
+                Self::from_fields(fields)
+            }
+            vary => vary,
+        }
+    }
+
     /// What varies on the fields of either.
     pub(crate) fn union(self, other: Self) -> Self {
         match (self, other) {

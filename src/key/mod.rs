@@ -92,6 +92,8 @@ pub(crate) enum Class {
     Get = b'G' as isize,
     /// HEADs on a cold key, among themselves.
     Head = b'H' as isize,
+    /// Ranges on a cold key, which build nothing.
+    Look = b'R' as isize,
     /// The one extra build of those whose wait timed out.
     Extra = b'X' as isize,
     /// The same for HEADs.

@@ -215,6 +215,41 @@ async fn waiters_read_along_where_the_length_is_known_and_small() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_comes_while_a_body_that_must_be_validated_is_sent_gets_one_of_their_own() {
+    for cache_control in ["no-cache", "max-age=0", "private=\"x\", no-cache"] {
+        let cache = Cache::in_memory();
+        let (origin, mut streams) = Origin::streaming(move |_| {
+            let fields = [
+                ("cache-control", cache_control),
+                ("etag", "\"a\""),
+                ("content-length", "4"),
+            ];
+            head(StatusCode::OK, &fields)
+        });
+        let service = behind(&layer(&cache), &origin);
+        let before = same(&service, 5, "/report");
+        let first = streams.recv().await.expect("a build has begun");
+        first.data("ol");
+        settle().await;
+
+        let after = same(&service, 5, "/report");
+        let second = streams.recv().await.expect("another build has begun");
+        first.data("d1");
+        first.end();
+        second.data("new2");
+        second.end();
+
+        for answer in before.answers().await {
+            assert_eq!(answer.text(), "old1", "{cache_control}");
+        }
+        for answer in after.answers().await {
+            assert_eq!(answer.text(), "new2", "{cache_control}");
+        }
+        assert_eq!(origin.builds(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn waiters_of_a_body_of_unknown_length_wait_for_its_end() {
     let cache = Cache::in_memory();
     let (origin, mut streams) = Origin::fresh_streams();

@@ -363,60 +363,6 @@ async fn routes_have_policies_of_their_own_over_one_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layer_on_a_nested_router_inside_another_one_does_not_wait_for_itself() {
-    let cache = Cache::in_memory();
-    let layer = minute(&cache);
-    let handler = || async {
-        sleep(Duration::from_millis(10)).await;
-        "a report"
-    };
-    let inner = Router::new()
-        .route("/report", routing::get(handler))
-        .layer(layer.clone());
-    let app = Router::new().nest("/api", inner).layer(layer);
-
-    let requests = (0..20).map(|_| Request::get("/api/report").body(AxumBody::empty()).unwrap());
-    let answers = herd(&app, requests).answers().await;
-
-    assert!(answers.iter().all(|answer| answer.text() == "a report"));
-    assert_eq!(cache.stats().builds, 1);
-    assert_eq!(cache.stats().bypassed, 1);
-    assert!(
-        through(&app, "/api/report")
-            .await
-            .status_line()
-            .contains("hit")
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stale_entry_does_not_answer_the_build_that_refreshes_it() {
-    let cache = Cache::in_memory();
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let handler = move || {
-        let count = std::sync::Arc::clone(&count);
-        async move {
-            count
-                .fetch_add(1, std::sync::atomic::Ordering::SeqCst)
-                .to_string()
-        }
-    };
-    let layer = minute(&cache).stale_while_revalidate(60 * SECOND);
-    let inner = Router::new()
-        .route("/report", routing::get(handler))
-        .layer(layer.clone());
-    let app = Router::new().nest("/api", inner).layer(layer);
-    through(&app, "/api/report").await;
-    sleep(61 * SECOND).await;
-
-    let stale = through(&app, "/api/report").await;
-    until(&cache, |stats| stats.flights == 0).await;
-    let refreshed = through(&app, "/api/report").await;
-
-    assert_eq!((stale.text(), refreshed.text()), ("0", "1"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn layers_over_different_caches_may_be_stacked() {
     let origin = report();
     let stack = ServiceBuilder::new()

@@ -8,7 +8,7 @@ use tower_stampede::{Cache, Keyed};
 
 use crate::support::{
     client::{ask, behind, builds, get, herd, minute, numbered, same, with},
-    origin::{Origin, failure, fresh, reply},
+    origin::{Origin, failure, fresh, no_store, reply},
 };
 
 // ===== what may be shared =====
@@ -202,6 +202,93 @@ async fn with_authorization_allowed_the_table_of_the_rfc_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_response_that_is_open_to_credentials_answers_everybody_and_any_other_one_its_own_kind() {
+    let (anonymous, user) = (&[][..], &[("authorization", "Bearer a")][..]);
+    for (response, open) in [
+        ("max-age=60", false),
+        ("max-age=60, public", true),
+        ("s-maxage=60", true),
+        ("max-age=60, must-revalidate", true),
+    ] {
+        for (first, second, shared) in [
+            (anonymous, anonymous, true),
+            (anonymous, user, open),
+            (user, anonymous, open),
+        ] {
+            let cache = Cache::in_memory();
+            let origin = Origin::new(move |call| async move {
+                reply(
+                    &[("cache-control", response)],
+                    format!("for {:?}", call.header("authorization")),
+                )
+            });
+            let service = behind(&minute(&cache).allow_authorization(), &origin);
+
+            ask(&service, with("/", first)).await;
+            let answer = ask(&service, with("/", second)).await;
+
+            let builds = if shared { 1 } else { 2 };
+            assert_eq!(origin.builds(), builds, "{response} {first:?} {second:?}");
+            if first == anonymous && !shared {
+                assert_eq!(answer.text(), "for \"Bearer a\"");
+                assert_eq!(
+                    answer.status_line(),
+                    "stampede; fwd=request; detail=authorization"
+                );
+                let again = ask(&service, with("/", first)).await;
+                assert!(again.status_line().contains("hit"), "it is still there");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_credentials_waits_for_no_anonymous_build_that_is_not_open_to_them() {
+    for (response, builds) in [("max-age=60", 6), ("max-age=60, public", 1)] {
+        let cache = Cache::in_memory();
+        let origin = Origin::new(move |call| async move {
+            sleep(Duration::from_millis(100)).await;
+            reply(&[("cache-control", response)], call.header("authorization"))
+        });
+        let service = behind(&minute(&cache).allow_authorization(), &origin);
+        let users: Vec<_> = (0..5).map(|user| format!("Bearer {user}")).collect();
+
+        let anonymous = (0..5).map(|_| get("/"));
+        let known = users
+            .iter()
+            .map(|user| with("/", &[("authorization", user)]));
+        let answers = herd(&service, anonymous.chain(known)).answers().await;
+
+        assert_eq!(origin.builds(), builds, "{response}");
+        for (at, answer) in answers.iter().enumerate() {
+            let own = at.checked_sub(5).map_or("", |user| &users[user]);
+            let expected = if builds == 1 { "" } else { own };
+            assert_eq!(answer.text(), expected, "{response} {at}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_page_for_nobody_does_not_stand_in_for_somebodys() {
+    let origin = Origin::new(|call| async move {
+        match call.number {
+            1 => reply(&[("cache-control", "max-age=1, stale-if-error=60")], "page"),
+            _ => failure(503, "down"),
+        }
+    });
+    let service = behind(&minute(&Cache::in_memory()).allow_authorization(), &origin);
+    ask(&service, get("/")).await;
+    sleep(Duration::from_secs(2)).await;
+
+    let somebody = ask(&service, with("/", &[("authorization", "Bearer a")])).await;
+    sleep(Duration::from_secs(2)).await;
+    let nobody = ask(&service, get("/")).await;
+
+    assert_eq!((somebody.status.as_u16(), somebody.text()), (503, "down"));
+    assert_eq!((nobody.status.as_u16(), nobody.text()), (200, "page"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_is_not_allowed_in_gets_its_own_refusal() {
     let origin = Origin::new(|call| async move {
         sleep(Duration::from_millis(100)).await;
@@ -289,6 +376,68 @@ async fn a_keyed_cookie_admits_requests_and_the_others_never_reach_the_build() {
     assert_eq!((dark.text(), light.text()), ("theme=dark", "theme=light"));
     assert_eq!((other.text(), none.text()), ("theme=dark", ""));
     assert_eq!(origin.builds(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_varies_by_cookie_varies_by_the_cookies_that_its_build_saw() {
+    let origin =
+        Origin::new(|call| async move { reply(&[("vary", "cookie")], call.header("cookie")) });
+    let service = behind(
+        &minute(&Cache::in_memory()).vary_by_cookie("theme"),
+        &origin,
+    );
+
+    for visitor in 1..=20 {
+        for theme in ["dark", "light"] {
+            let cookies = format!("_ga={visitor}; theme={theme}");
+            let answer = ask(&service, with("/", &[("cookie", &cookies)])).await;
+            assert_eq!(answer.text(), format!("theme={theme}"));
+        }
+    }
+
+    assert_eq!(origin.builds(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_cookies_reach_the_inner_service_by_no_way() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        no_store(call.header("cookie"))
+    });
+    let service = behind(
+        &minute(&Cache::in_memory()).vary_by_cookie("theme"),
+        &origin,
+    );
+    let visitors: Vec<_> = (0..10).map(|id| format!("id={id}; theme=dark")).collect();
+
+    let requests = visitors
+        .iter()
+        .map(|cookies| with("/", &[("cookie", cookies)]));
+    let answers = herd(&service, requests).answers().await;
+
+    assert_eq!(origin.builds(), 10);
+    assert!(answers.iter().all(|answer| answer.text() == "theme=dark"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_cookies_are_not_in_the_key_a_response_varies_by_all_of_them() {
+    let origin =
+        Origin::new(|call| async move { reply(&[("vary", "cookie")], call.header("cookie")) });
+    let layer = minute(&Cache::in_memory())
+        .vary_by_cookie("theme")
+        .replace_key_with(|request, key| {
+            key.part(request.uri.path());
+            Keyed::Yes
+        });
+    let service = behind(&layer, &origin);
+
+    for theme in ["dark", "light", "dark"] {
+        let cookies = format!("theme={theme}");
+        let answer = ask(&service, with("/", &[("cookie", &cookies)])).await;
+        assert_eq!(answer.text(), cookies);
+    }
+
+    assert_eq!(origin.builds(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,34 +1,17 @@
 //! The examples do what the README says of them.
 
 use std::{
-    env,
     io::{BufRead as _, BufReader, Read as _},
-    path::PathBuf,
     process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-/// The example, which Cargo builds beside the tests.
+use crate::support::wire::example;
+
 fn herd(arguments: &[&str]) -> Command {
-    let tests = env::current_exe().expect("the test is a file");
-    let built: PathBuf = tests
-        .ancestors()
-        .nth(2)
-        .expect("in a folder of the target")
-        .join("examples/herd");
-    if !built.exists() {
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args(["build", "--example", "herd"])
-            .status();
-        assert!(
-            status.is_ok_and(|status| status.success()),
-            "the example builds"
-        );
-    }
-    let mut command = Command::new(built);
-    command.args(arguments).stdin(Stdio::null());
+    let mut command = example("herd");
+    command.args(arguments);
     command
 }
 

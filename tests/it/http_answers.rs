@@ -1,8 +1,17 @@
 //! Answers from an entry: conditions, ranges, and what gets through to the origin.
 
-use http::Method;
+use std::time::Duration;
 
-use crate::http_support::{Site, layer, request, response};
+use http::{Method, StatusCode};
+use tokio::time::sleep;
+
+use crate::{
+    http_support::{Site, layer, request, response},
+    support::{
+        client::{Answer, ask, behind, herd, same, with},
+        origin::{Origin, head, reply, whole},
+    },
+};
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
 
@@ -197,4 +206,289 @@ async fn an_uncacheable_response_to_a_stripped_condition_is_still_compared() {
 
     assert_eq!((answer.status.as_u16(), answer.body.len()), (304, 0));
     assert_eq!(answer.outcome(), "stampede; fwd=uri-miss; detail=no-store");
+}
+
+// ===== HEAD =====
+
+#[tokio::test]
+async fn a_head_on_a_cold_key_fills_nothing_unless_the_layer_says_so() {
+    for (layer, builds) in [(layer(), 2), (layer().fill_on_head(), 1)] {
+        let site = Site::new(&layer, |_, request| {
+            let body = if request.method() == Method::HEAD {
+                ""
+            } else {
+                "0123456789"
+            };
+            Ok(response(200, &[FRESH, ("etag", "\"a\"")], body))
+        });
+
+        let head = site.ask(request(Method::HEAD, "/", &[])).await;
+        let unchanged = site
+            .ask(request(Method::HEAD, "/", &[("if-none-match", "\"a\"")]))
+            .await;
+        let page = site.get("/", &[]).await;
+
+        assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+        assert_eq!(head.field("etag"), "\"a\"");
+        assert_eq!(unchanged.status.as_u16(), 304);
+        assert_eq!(&page.body[..], b"0123456789");
+        let last = site.builds();
+        assert_eq!(last, if builds == 1 { 1 } else { 3 });
+        assert_eq!(page.outcome().contains("hit"), builds == 1);
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_fills_gets_the_fields_of_the_page_whatever_becomes_of_it() {
+    for (fields, outcome) in [
+        (&[FRESH][..], "stampede; fwd=uri-miss; stored; ttl=60"),
+        (
+            &[("cache-control", "no-store")],
+            "stampede; fwd=uri-miss; detail=no-store",
+        ),
+        (&[], "stampede; fwd=uri-miss; detail=no-freshness"),
+    ] {
+        let site = Site::new(&layer().fill_on_head(), move |_, request| {
+            assert_eq!(request.method(), Method::GET);
+            let length = ("content-length", "10");
+            Ok(response(200, &[fields, &[length]].concat(), "0123456789"))
+        });
+
+        let head = site.ask(request(Method::HEAD, "/", &[])).await;
+
+        assert_eq!((head.body.len(), head.field("content-length")), (0, "10"));
+        assert_eq!(head.outcome(), outcome);
+    }
+}
+
+// ===== entity tags of our own =====
+
+#[tokio::test]
+async fn what_is_stored_without_a_tag_gets_one_on_request() {
+    let page = |_, _: &_| Ok(response(200, &[FRESH], "0123456789"));
+    let plain = Site::new(&layer(), page);
+    let tagging = Site::new(&layer().generate_etag(), page);
+
+    let first = tagging.get("/", &[]).await;
+    let tag = first.field("etag");
+    let hit = tagging.get("/", &[]).await;
+    let unchanged = tagging.get("/", &[("if-none-match", tag)]).await;
+    let part = tagging
+        .get("/", &[("range", "bytes=2-3"), ("if-range", tag)])
+        .await;
+
+    assert!(tag.starts_with('"'), "{tag}");
+    assert_eq!(hit.field("etag"), tag);
+    assert_eq!((unchanged.status.as_u16(), unchanged.body.len()), (304, 0));
+    assert_eq!((part.status.as_u16(), &part.body[..]), (206, &b"23"[..]));
+    assert_eq!(tagging.builds(), 1);
+    assert_eq!(plain.get("/", &[]).await.field("etag"), "");
+    assert_eq!(plain.get("/", &[]).await.field("etag"), "");
+}
+
+#[tokio::test]
+async fn a_tag_is_made_only_where_there_is_none_and_what_it_is_of_is_stored() {
+    for (status, fields, expected) in [
+        (200, &[FRESH, ("etag", "W/\"a\"")][..], "W/\"a\""),
+        (200, &[("cache-control", "no-store")], ""),
+        (200, &[], ""),
+        (404, &[FRESH], ""),
+        (200, &[FRESH, ("content-type", "text/event-stream")], ""),
+    ] {
+        let site = Site::new(&layer().generate_etag(), move |_, _| {
+            Ok(response(status, fields, "0123456789"))
+        });
+
+        for _ in 0..2 {
+            assert_eq!(
+                site.get("/", &[]).await.field("etag"),
+                expected,
+                "{fields:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_page_has_the_same_tag_when_it_is_built_again() {
+    let site = Site::new(&layer().generate_etag(), |build, _| {
+        let body = if build < 3 { "old" } else { "new" };
+        Ok(response(200, &[("cache-control", "max-age=10")], body))
+    });
+    let first = site.get("/", &[]).await;
+    let tag = first.field("etag");
+
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(11)).await;
+        let answer = site.get("/", &[("if-none-match", tag)]).await;
+        assert!(!site.last_seen().contains_key("if-none-match"));
+        statuses.push(answer.status.as_u16());
+    }
+
+    assert_eq!(statuses, [304, 200]);
+    assert_eq!(site.builds(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_origin_is_asked_by_its_own_date_and_not_by_our_tag() {
+    let modified = ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+    let brief = ("cache-control", "max-age=10");
+    let site = Site::new(&layer().generate_etag(), move |_, request| {
+        Ok(match request.headers().get("if-modified-since") {
+            Some(_) => response(304, &[brief, modified], ""),
+            None => response(200, &[brief, modified], "page"),
+        })
+    });
+    let first = site.get("/", &[]).await;
+    tokio::time::advance(Duration::from_secs(11)).await;
+
+    let confirmed = site.get("/", &[]).await;
+
+    assert!(!site.last_seen().contains_key("if-none-match"));
+    assert_eq!(
+        confirmed.outcome(),
+        "stampede; fwd=stale; fwd-status=304; stored; ttl=10"
+    );
+    assert_eq!(confirmed.field("etag"), first.field("etag"));
+    assert_eq!(&confirmed.body[..], b"page");
+}
+
+// ===== what belongs to one request alone =====
+
+#[tokio::test(start_paused = true)]
+async fn a_304_that_nobody_asked_for_is_its_own_requests_alone() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        if call.number == 1 {
+            head(StatusCode::NOT_MODIFIED, &[FRESH, ("etag", "\"x\"")]).map(|()| whole(""))
+        } else {
+            reply(&[FRESH], "page")
+        }
+    });
+    let service = behind(&layer(), &origin);
+
+    let requests = [
+        with("/", &[("if-none-match", "\"x\"")]),
+        with("/", &[]),
+        with("/", &[]),
+    ];
+    let answers = herd(&service, requests).answers().await;
+    let later = ask(&service, with("/", &[])).await;
+
+    assert_eq!(answers[0].status, 304);
+    for answer in answers.iter().skip(1).chain([&later]) {
+        assert_eq!((answer.status.as_u16(), answer.text()), (200, "page"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interim_status_is_neither_stored_nor_shared() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        if call.number == 1 {
+            head(StatusCode::EARLY_HINTS, &[FRESH]).map(|()| whole(""))
+        } else {
+            reply(&[FRESH], "page")
+        }
+    });
+    let service = behind(&layer(), &origin);
+
+    let answers = same(&service, 3, "/").answers().await;
+    let later = ask(&service, with("/", &[])).await;
+
+    let statuses: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.status.as_u16())
+        .collect();
+    assert_eq!(
+        (statuses, later.status.as_u16()),
+        (vec![103, 200, 200], 200)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn different_ranges_on_a_cold_key_do_not_wait_for_each_other() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        let mut part = reply(&[FRESH], call.header("range"));
+        *part.status_mut() = StatusCode::PARTIAL_CONTENT;
+        part
+    });
+    let service = behind(&layer(), &origin);
+    let ranges: Vec<_> = (0..10).map(|at| format!("bytes={at}-{at}")).collect();
+
+    let requests = ranges.iter().map(|range| with("/", &[("range", range)]));
+    let answers = herd(&service, requests).answers().await;
+
+    let parts: Vec<_> = answers
+        .iter()
+        .map(|answer| answer.text().to_owned())
+        .collect();
+    assert_eq!((parts, origin.peak()), (ranges, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_use_a_response_that_must_be_validated_and_nobody_later_does() {
+    for cache_control in ["no-cache", "max-age=0", "max-age=0, must-revalidate"] {
+        let origin = Origin::new(move |call| async move {
+            sleep(Duration::from_millis(100)).await;
+            let fields = [("cache-control", cache_control), ("etag", "\"a\"")];
+            reply(&fields, format!("build {}", call.number))
+        });
+        let service = behind(&layer(), &origin);
+
+        let answers = same(&service, 50, "/").answers().await;
+        let later = ask(&service, with("/", &[])).await;
+
+        assert!(answers.iter().all(|answer| answer.text() == "build 1"));
+        assert_eq!(later.text(), "build 2", "{cache_control}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_methods_take_no_part_in_what_gets_wait_for() {
+    for method in ["OPTIONS", "CONNECT", "TRACE"] {
+        let origin = Origin::new(|call| async move {
+            sleep(Duration::from_millis(100)).await;
+            reply(&[FRESH], call.parts.method.to_string())
+        });
+        let service = behind(&layer(), &origin);
+        let mut other = with("/", &[]);
+        *other.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+
+        let answers = herd(&service, [other, with("/", &[]), with("/", &[])])
+            .answers()
+            .await;
+
+        let texts: Vec<_> = answers.iter().map(Answer::text).collect();
+        assert_eq!(texts, [method, "GET", "GET"]);
+        assert_eq!(origin.builds(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_keeps_what_the_server_has_tied_to_its_request() {
+    #[derive(Clone, Debug, PartialEq)]
+    struct Tied(&'static str);
+
+    let origin = Origin::new(|call| async move {
+        assert_eq!(call.parts.extensions.get(), Some(&Tied("upgrade")));
+        reply(&[], "tunnel")
+    });
+    let service = behind(&layer(), &origin);
+    for (method, fields) in [
+        (Method::CONNECT, &[][..]),
+        (
+            Method::GET,
+            &[("connection", "upgrade"), ("upgrade", "websocket")],
+        ),
+    ] {
+        let mut request = with("/chat", fields);
+        *request.method_mut() = method;
+        request.extensions_mut().insert(Tied("upgrade"));
+
+        assert_eq!(ask(&service, request).await.text(), "tunnel");
+    }
+    assert_eq!(origin.builds(), 2);
 }

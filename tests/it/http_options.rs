@@ -5,7 +5,11 @@ use std::time::Duration;
 use http::{Method, StatusCode, header::HeaderName};
 use tower_stampede::{BufferLayer, RequestDirectives};
 
-use crate::http_support::{Site, layer, request, response};
+use crate::http_support::{Answer, Site, layer, request, response};
+use crate::support::{
+    client::{ask, behind, herd, with},
+    origin::{Origin, reply},
+};
 
 const FRESH: (&str, &str) = ("cache-control", "max-age=60");
 
@@ -115,6 +119,46 @@ async fn a_cookie_that_is_set_keeps_a_response_from_being_stored_unless_allowed(
 }
 
 #[tokio::test]
+async fn a_field_of_each_responses_own_is_neither_stored_nor_shared() {
+    let stripping = layer().strip_header(HeaderName::from_static("x-request-id"));
+    let site = Site::new(&stripping, |_, _| {
+        Ok(response(
+            200,
+            &[FRESH, ("x-request-id", "7"), ("x-kept", "1")],
+            "page",
+        ))
+    });
+
+    let first = site.get("/", &[]).await;
+    let second = site.get("/", &[]).await;
+
+    let fields =
+        |answer: &Answer<_>| ["x-request-id", "x-kept"].map(|name| answer.field(name).to_owned());
+    assert_eq!(fields(&first), ["7", "1"]);
+    assert_eq!(fields(&second), ["", "1"]);
+    assert_eq!(site.builds(), 1);
+}
+
+#[tokio::test]
+async fn errors_are_not_stored_by_default_and_the_next_request_tries_again() {
+    for status in [400, 404, 410, 429, 500, 503] {
+        let site = Site::new(&layer().ttl(Duration::from_secs(60)), move |build, _| {
+            Ok(match build {
+                1 => response(status, &[("retry-after", "1")], "no"),
+                _ => response(200, &[], "yes"),
+            })
+        });
+
+        let first = site.get("/", &[]).await;
+        let second = site.get("/", &[]).await;
+
+        assert_eq!(first.status.as_u16(), status);
+        assert_eq!(first.field("retry-after"), "1");
+        assert_eq!(&second.body[..], b"yes", "{status}");
+    }
+}
+
+#[tokio::test]
 async fn a_nonce_keeps_a_response_from_being_stored_unless_allowed() {
     let nonce = &[FRESH, ("content-security-policy", "script-src 'nonce-abc'")];
 
@@ -164,6 +208,7 @@ async fn a_request_that_refuses_the_entry_has_it_built_anew() {
     for (directive, builds) in [
         ("no-cache", 2),
         ("max-age=5", 2),
+        ("max-age=0", 2),
         ("max-age=20", 1),
         ("min-fresh=55", 2),
         ("min-fresh=20", 1),
@@ -186,6 +231,25 @@ async fn a_request_that_refuses_the_entry_has_it_built_anew() {
             );
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_herd_that_refuses_the_entry_shares_one_build() {
+    let origin = Origin::new(|call| async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        reply(&[FRESH], format!("build {}", call.number))
+    });
+    let honest = layer().request_directives(RequestDirectives::Honour);
+    let service = behind(&honest, &origin);
+    ask(&service, with("/", &[])).await;
+    let refusing = || with("/", &[("cache-control", "no-cache")]);
+
+    let answers = herd(&service, (0..1000).map(|_| refusing()))
+        .answers()
+        .await;
+
+    assert!(answers.iter().all(|answer| answer.text() == "build 2"));
+    assert_eq!(origin.builds(), 2);
 }
 
 #[tokio::test]
@@ -298,4 +362,49 @@ async fn an_unsafe_request_that_succeeds_purges_its_target_and_what_it_names() {
         }
     }
     assert_eq!(rebuilt, ["/page", "/page?q=1", "/made"]);
+}
+
+// ===== Cache-Status =====
+
+#[tokio::test(start_paused = true)]
+async fn the_key_is_shown_on_request_and_as_a_digest_alone() {
+    let plain = site(&layer(), 200, &[FRESH]);
+    let showing = site(&layer().show_key(), 200, &[FRESH]);
+    assert!(!plain.get("/secret", &[]).await.outcome().contains("key"));
+
+    let miss = showing.get("/secret?token=1", &[]).await;
+    let hit = showing.get("/secret?token=1", &[]).await;
+    let other = showing.get("/secret?token=2", &[]).await;
+
+    let key = |outcome: &str| {
+        let (_, key) = outcome.split_once("; key=\"").unwrap();
+        key.strip_suffix('"').unwrap().to_owned()
+    };
+    let digest = key(miss.outcome());
+    assert_eq!(digest.len(), 32);
+    assert!(digest.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    assert_eq!(
+        hit.outcome(),
+        format!("stampede; hit; ttl=60; key=\"{digest}\"")
+    );
+    assert_ne!(key(other.outcome()), digest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_cache_nearer_to_the_origin_said_comes_first() {
+    let fields = &[
+        FRESH,
+        ("cache-status", "Origin; hit; ttl=100"),
+        ("cache-status", "Edge; fwd=miss"),
+    ];
+    let site = site(&layer(), 200, fields);
+
+    for ours in [
+        "stampede; fwd=uri-miss; stored; ttl=60",
+        "stampede; hit; ttl=60",
+    ] {
+        let answer = site.get("/", &[]).await;
+        let all: Vec<_> = answer.headers.get_all("cache-status").iter().collect();
+        assert_eq!(all, ["Origin; hit; ttl=100", "Edge; fwd=miss", ours]);
+    }
 }

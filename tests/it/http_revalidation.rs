@@ -3,10 +3,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+use tower_stampede::{BufferLayer, Cache};
 
-use crate::http_support::{Down, Site, layer, response};
+use crate::{
+    http_support::{Down, Site, layer, request, response},
+    support::{
+        client::{ask, behind, settle, with},
+        origin::{Origin, failure, reply},
+    },
+};
 
 const BRIEF: (&str, &str) = ("cache-control", "max-age=10");
 const TAG: (&str, &str) = ("etag", "\"a\"");
@@ -201,12 +210,9 @@ async fn an_origin_that_is_down_leaves_the_stale_entry_in_its_place() {
         site.get("/", &[]).await;
         advance(11).await;
 
-        let status = match site
-            .try_ask(crate::http_support::request(http::Method::GET, "/", &[]))
-            .await
-        {
-            Ok(answer) => answer.status.as_u16(),
-            Err(Down) => 0,
+        let (status, outcome) = match site.try_ask(request(Method::GET, "/", &[])).await {
+            Ok(answer) => (answer.status.as_u16(), answer.outcome().to_owned()),
+            Err(Down) => (0, String::new()),
         };
 
         assert_eq!(
@@ -214,6 +220,13 @@ async fn an_origin_that_is_down_leaves_the_stale_entry_in_its_place() {
             if served { 200 } else { down },
             "{cache_control} {down}"
         );
+        if served {
+            let answered = if down == 0 { "" } else { "; fwd-status=503" };
+            assert_eq!(
+                outcome,
+                format!("stampede; fwd=stale{answered}; ttl=-1; detail=stale-if-error")
+            );
+        }
         assert_eq!(site.builds(), 2, "{cache_control}");
     }
 }
@@ -237,10 +250,99 @@ async fn a_refresh_in_the_background_is_conditional_and_carries_the_requests_fie
     while site.builds() < 2 {
         tokio::task::yield_now().await;
     }
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    sleep(Duration::from_millis(1)).await;
 
     assert_eq!(stale.outcome(), "stampede; hit; ttl=-1");
     assert_eq!(site.last_seen()["x-request-id"], "7");
     assert_eq!(site.last_seen()["if-none-match"], "\"a\"");
     assert_eq!(site.get("/", &[]).await.outcome(), "stampede; hit; ttl=29");
+}
+
+// ===== an origin that stays down =====
+
+/// A page of ten seconds from the first build; all later ones fail.
+fn failing_after_the_first() -> Origin {
+    Origin::new(|call| async move {
+        sleep(Duration::from_millis(10)).await;
+        match call.number {
+            1 => reply(&[("cache-control", "max-age=10")], "page"),
+            _ => failure(503, "down"),
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minute_of_failed_builds_costs_a_few_ever_more_rarely_and_never_the_stale_page() {
+    let hour = Duration::from_secs(3600);
+    for stale in [
+        BufferLayer::new(Cache::in_memory()).stale_if_error(hour),
+        BufferLayer::new(Cache::in_memory()).stale_while_revalidate(hour),
+    ] {
+        let origin = failing_after_the_first();
+        let service = behind(&stale, &origin);
+        ask(&service, with("/", &[])).await;
+        sleep(Duration::from_secs(11)).await;
+
+        for _ in 0..60 * 20 {
+            sleep(Duration::from_millis(50)).await;
+            let answer = ask(&service, with("/", &[])).await;
+            assert_eq!((answer.status.as_u16(), answer.text()), (200, "page"));
+        }
+
+        let attempts = origin.builds() - 1;
+        // After 0, 1, 3, 7, 15 and 31 seconds.
+        assert!((5..=7).contains(&attempts), "{attempts}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refresh_goes_on_though_its_client_has_gone() {
+    let origin = Origin::new(|call| async move {
+        sleep(Duration::from_millis(100)).await;
+        let fields = [("cache-control", "max-age=10, stale-while-revalidate=60")];
+        reply(&fields, format!("build {}", call.number))
+    });
+    let service = behind(&layer(), &origin);
+    ask(&service, with("/", &[])).await;
+    advance(11).await;
+
+    drop(service.clone().oneshot(with("/", &[])).await);
+    sleep(Duration::from_millis(200)).await;
+    let next = ask(&service, with("/", &[])).await;
+
+    assert_eq!(next.text(), "build 2");
+    assert!(next.status_line().starts_with("stampede; hit; ttl="));
+}
+
+#[test]
+fn a_runtime_that_ends_in_the_middle_of_a_refresh_takes_nothing_with_it() {
+    let cache = Cache::in_memory();
+    let origin = Origin::new(|call| async move {
+        if call.number == 2 {
+            std::future::pending::<()>().await;
+        }
+        let fields = [("cache-control", "max-age=0, stale-while-revalidate=60")];
+        reply(&fields, format!("build {}", call.number))
+    });
+    let service = behind(&BufferLayer::new(cache), &origin);
+    let run = |requests: usize| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut last = String::new();
+            for _ in 0..requests {
+                last = ask(&service, with("/", &[])).await.text().to_owned();
+                settle().await;
+            }
+            last
+        })
+    };
+
+    assert_eq!(run(2), "build 1");
+    assert_eq!(origin.builds(), 2);
+    let later = run(2);
+
+    assert_eq!(later, "build 3");
 }

@@ -177,6 +177,66 @@ async fn trailers_are_kept_and_replayed() {
 }
 
 #[tokio::test]
+async fn a_grpc_call_streams_both_ways_and_ends_with_its_status() {
+    let echo = axum::routing::post(|request: Request| async move {
+        let messages = request.into_body().into_data_stream();
+        let messages = messages.map(|message| Ok::<_, Infallible>(Frame::data(message.unwrap())));
+        let status = HeaderMap::from_iter([
+            (HeaderName::from_static("grpc-status"), "0".parse().unwrap()),
+            (
+                HeaderName::from_static("grpc-message"),
+                "fine".parse().unwrap(),
+            ),
+        ]);
+        let end = futures_util::stream::iter([Ok(Frame::trailers(status))]);
+        let body = Body::new(StreamBody::new(messages.chain(end)));
+        let fields = [
+            (header::CONTENT_TYPE, "application/grpc+proto"),
+            (header::CACHE_CONTROL, "max-age=60"),
+        ];
+        (fields, body).into_response()
+    });
+    let address = serve(
+        Router::new()
+            .route("/shop.Orders/Watch", echo)
+            .layer(layer()),
+    )
+    .await;
+    let client = Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http();
+
+    for _ in 0..2 {
+        let (mut messages, body) = http_body_util::channel::Channel::<Bytes, Infallible>::new(1);
+        let request = http::Request::post(format!("http://{address}/shop.Orders/Watch"))
+            .header(header::CONTENT_TYPE, "application/grpc+proto")
+            .header(header::TE, "trailers")
+            .body(body)
+            .unwrap();
+        messages.send_data("\0\0\0\0\x03one".into()).await.unwrap();
+        let answer = client.request(request).await.unwrap();
+        assert_eq!(answer.headers()["cache-status"], "stampede; fwd=method");
+        let mut answers = answer.into_body();
+
+        for (word, next) in [("one", Some("two")), ("two", None)] {
+            let frame = answers.frame().await.unwrap().unwrap();
+            let message = frame.into_data().unwrap();
+            assert_eq!(message, format!("\0\0\0\0\x03{word}"));
+            if let Some(next) = next {
+                let message = format!("\0\0\0\0\x03{next}");
+                messages.send_data(message.into()).await.unwrap();
+            }
+        }
+        drop(messages);
+        let end = answers.frame().await.unwrap().unwrap();
+        let trailers = end.into_trailers().unwrap();
+        assert_eq!(trailers["grpc-status"], "0");
+        assert_eq!(trailers["grpc-message"], "fine");
+        assert!(answers.frame().await.is_none());
+    }
+}
+
+#[tokio::test]
 async fn events_arrive_one_by_one_and_belong_to_their_own_client() {
     let builds = Builds::default();
     let router = counted(&builds, |build| {

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use axum::{Router, body::Body as AxumBody, extract::OriginalUri, routing};
-use http::{Method, Request, Version};
+use http::{HeaderName, Method, Request, Version};
 use http_body_util::Full;
 use tokio::time::sleep;
 use tower::Layer as _;
 use tower_stampede::{BufferLayer, Cache, Keyed, QueryKey};
 
 use crate::support::{
-    client::{Answer, ask, behind, builds, get, herd, minute, numbered, targets, with},
+    client::{ask, behind, builds, get, herd, minute, numbered, targets, with},
     origin::{Call, Origin, fresh, held_then, reply},
 };
 
@@ -72,6 +71,49 @@ async fn a_host_that_is_none_bypasses() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_that_contradicts_the_target_fills_nothing_that_others_get() {
+    let (service, origin) = numbered(|layer| layer);
+    for host in ["evil.example", "shop.example:8080"] {
+        let poisoning = with("http://shop.example/", &[("host", host)]);
+        ask(&service, poisoning).await;
+    }
+    let honest = ask(&service, get("http://shop.example/")).await;
+    assert_eq!(honest.text(), "build 3");
+
+    for host in ["shop.example", "Shop.Example:80"] {
+        let same = with("http://shop.example/", &[("host", host)]);
+        assert_eq!(ask(&service, same).await.text(), "build 3", "{host}");
+    }
+    assert_eq!(origin.builds(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_keyed_fields_dropped_on_the_way_fills_nothing() {
+    let origin = Origin::new(|call| async move {
+        // As one that forwards requests would see it.
+        let hidden = call.header("connection").contains("X-Tenant");
+        fresh(if hidden {
+            String::new()
+        } else {
+            call.header("x-tenant")
+        })
+    });
+    let cache = Cache::in_memory();
+    let layer = minute(&cache).vary_by_header(HeaderName::from_static("x-tenant"));
+    let service = behind(&layer, &origin);
+    let hidden = [("x-tenant", "shop"), ("connection", "close, X-Tenant")];
+
+    let poisoning = ask(&service, with("/", &hidden)).await;
+    let victim = ask(&service, with("/", &[("x-tenant", "shop")])).await;
+
+    assert_eq!(
+        poisoning.status_line(),
+        "stampede; fwd=bypass; detail=connection"
+    );
+    assert_eq!(victim.text(), "shop");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_forwarding_headers_change_is_not_shown_to_those_without_them() {
     for (name, value) in [
         ("x-forwarded-host", "evil.example"),
@@ -115,44 +157,6 @@ async fn the_address_of_a_client_behind_a_proxy_is_not_in_the_key() {
     .await;
 
     assert_eq!(count, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn nested_routers_do_not_collide() {
-    let cache = Cache::in_memory();
-    let layer = minute(&cache);
-    let echo = || routing::get(|OriginalUri(uri): OriginalUri| async move { uri.to_string() });
-    let inner = || Router::new().route("/{id}", echo()).layer(layer.clone());
-    let app = Router::new()
-        .nest("/users", inner())
-        .nest("/orders", inner())
-        .nest_service("/service", inner())
-        .nest("/deep", Router::new().nest("/users", inner()));
-
-    let mut answers = Vec::new();
-    for path in [
-        "/users/1",
-        "/orders/1",
-        "/service/1",
-        "/deep/users/1",
-        "/users/1",
-    ] {
-        let request = Request::get(path).body(AxumBody::empty()).unwrap();
-        answers.push(ask(&app, request).await);
-    }
-
-    let texts: Vec<_> = answers.iter().map(Answer::text).collect();
-    assert_eq!(
-        texts,
-        [
-            "/users/1",
-            "/orders/1",
-            "/service/1",
-            "/deep/users/1",
-            "/users/1"
-        ]
-    );
-    assert!(answers[4].status_line().contains("hit"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use tower_stampede::lock::{
     Acquire, ErrorKind, Lock, LockManager, MAX_DURATION, MAX_NAME, MemoryLock, Naming, Operation,
 };
 
-use crate::lock_ground::{Ground, MINUTE, is_busy, ms, take};
+use crate::lock_ground::{Ground, MINUTE, is_busy, take};
 
 async fn refusal(request: &Acquire) -> ErrorKind {
     request.acquire().await.unwrap_err().kind()
@@ -81,6 +81,8 @@ fn a_manager_refuses_settings_out_of_their_limits_and_names_them() {
 #[cfg(feature = "redis")]
 #[test]
 fn a_manager_on_redis_refuses_bad_urls_and_timeouts_and_does_not_connect() {
+    use crate::lock_ground::ms;
+
     let builder = || LockManager::builder().redis("redis://127.0.0.1:1/");
     let kind = |builder: tower_stampede::lock::Builder| builder.build().unwrap_err();
 

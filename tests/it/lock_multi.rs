@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_stampede::lock::{Attempt, ErrorKind, MAX_KEYS, Naming, Released};
+use tower_stampede::lock::{Attempt, ErrorKind, MAX_KEYS, Released};
 
 use crate::lock_ground::{Fault, MINUTE, eventually, is_busy, ms, on_both, spawn, take};
 
@@ -183,7 +183,7 @@ async fn a_key_of_another_type_is_an_error_and_none_is_set() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn keys_of_several_cluster_slots_are_refused_before_anything_is_sent() {
-    use tower_stampede::lock::{LockManager, Topology};
+    use tower_stampede::lock::{LockManager, Naming, Topology};
 
     // Nobody listens there: what is sent would fail in another way.
     let builder = || {

@@ -19,7 +19,8 @@
 mod bodies;
 #[cfg(test)]
 mod bounds;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod busy;
 #[cfg(test)]
 mod cancel;
@@ -35,17 +36,25 @@ mod credentials;
 mod defaults;
 #[cfg(test)]
 mod endings;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod examples;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod fleet;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+mod http_invalidation;
+#[cfg(test)]
 mod http_options;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod http_proxy;
 #[cfg(test)]
 mod http_revalidation;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod http_shared;
 #[cfg(test)]
 mod http_support;
@@ -54,6 +63,7 @@ mod http_wire;
 #[cfg(test)]
 mod keys;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod leases;
 #[cfg(test)]
 mod limits;
@@ -92,20 +102,29 @@ mod lock_wait;
 #[cfg(test)]
 mod lock_wire;
 #[cfg(test)]
+#[cfg(feature = "axum")]
+mod nested;
+#[cfg(test)]
 mod operations;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod purging;
-#[cfg(all(test, feature = "redis", feature = "axum"))]
+#[cfg(test)]
+#[cfg(all(feature = "axum", feature = "redis"))]
 mod readme;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod redis_faults;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod renewing;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod settings;
 #[cfg(test)]
 mod shapes;
 #[cfg(test)]
+#[cfg(feature = "redis")]
 mod shared;
 #[cfg(test)]
 mod staleness;

@@ -45,6 +45,28 @@ fn fields_of_the_connection_are_not_stored() {
 }
 
 #[test]
+fn a_request_hides_what_its_connection_names_and_what_is_there() {
+    for (connection, hides) in [
+        (&b"close"[..], false),
+        (b"keep-alive, Upgrade, TE, HTTP2-Settings", false),
+        (b"x-absent", false),
+        (b"x-tenant", true),
+        (b"close , X-TENANT", true),
+        (b"host", true),
+        (b"\xff, @", false),
+    ] {
+        let request = headers(&[
+            ("connection", connection),
+            ("host", b"shop"),
+            ("te", b"trailers"),
+            ("upgrade", b"h2c"),
+            ("x-tenant", b"1"),
+        ]);
+        assert_eq!(hides_fields(&request), hides, "{connection:?}");
+    }
+}
+
+#[test]
 fn all_else_is_kept_byte_for_byte_and_in_order() {
     let lines: &[(&'static str, &[u8])] = &[
         ("x-b", b"1"),

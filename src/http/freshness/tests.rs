@@ -156,6 +156,32 @@ fn the_obsolete_forms_of_a_date_are_read() {
 }
 
 #[test]
+fn a_date_is_read_whatever_its_case_and_its_day_of_the_week() {
+    let expected = http_date(b"Thu, 18 Aug 2050 02:01:18 GMT").unwrap();
+
+    for text in [
+        "tHU, 18 Aug 2050 02:01:18 GMT",
+        "Thu, 18 aUG 2050 02:01:18 gmt",
+        "Mon, 18 Aug 2050 02:01:18 GMT",
+        "Mon Aug 18 02:01:18 2050",
+        "MONDAY, 18-AUG-50 02:01:18 GMT",
+    ] {
+        assert_eq!(http_date(text.as_bytes()), Some(expected), "{text}");
+    }
+    for junk in [
+        "",
+        "0",
+        "18 Aug 2050 02:01:18 GMT",
+        "Foo, 18 Aug 2050 02:01:18 GMT",
+        "Monday, 18 Aug 2050 02:01:18 GMT",
+        "Thu, 18 Aug 2050 02:01:18 AEST",
+        "Thu, 31 Feb 2050 02:01:18 GMT",
+    ] {
+        assert_eq!(http_date(junk.as_bytes()), None, "{junk}");
+    }
+}
+
+#[test]
 fn a_response_is_as_old_as_its_age_and_its_date_say() {
     let table: &[(&[&str], i64, u64)] = &[
         (&[], 0, 0),

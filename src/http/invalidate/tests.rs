@@ -44,6 +44,7 @@ fn a_success_of_an_unsafe_method_invalidates_its_target() {
         ("TRACE", 200, false),
         ("PROPFIND", 200, false),
         ("QUERY", 200, false),
+        ("CONNECT", 200, false),
     ] {
         let method_of = Method::from_bytes(method.as_bytes()).unwrap();
         let status_of = StatusCode::from_u16(status).unwrap();

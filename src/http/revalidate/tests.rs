@@ -53,7 +53,7 @@ fn a_build_carries_the_stored_validators() {
         let mut build = HeaderMap::new();
 
         assert_eq!(
-            condition(&mut build, &headers(stored)),
+            condition(&mut build, &headers(stored), |_| false),
             expected,
             "{stored:?}"
         );
@@ -63,6 +63,18 @@ fn a_build_carries_the_stored_validators() {
             (tag, modified)
         );
     }
+}
+
+#[test]
+fn a_tag_of_our_own_is_not_the_origins_to_compare() {
+    let ours = headers(&[(ETAG, "\"ours\""), (LAST_MODIFIED, OLD)]);
+    let mut build = HeaderMap::new();
+
+    let validation = condition(&mut build, &ours, |tag| tag == "\"ours\"");
+
+    assert_eq!(validation, Validation::Conditional);
+    assert!(!build.contains_key(IF_NONE_MATCH));
+    assert_eq!(build[IF_MODIFIED_SINCE], OLD);
 }
 
 #[test]

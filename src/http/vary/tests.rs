@@ -91,6 +91,19 @@ fn a_union_varies_on_the_fields_of_both() {
 }
 
 #[test]
+fn a_field_that_is_taken_care_of_otherwise_selects_nothing() {
+    let fields = |names: &[HeaderName]| Vary::Fields(names.to_vec());
+
+    assert_eq!(of(&["cookie"]).without(&http::header::COOKIE), Vary::None);
+    assert_eq!(
+        of(&["cookie, origin"]).without(&http::header::COOKIE),
+        fields(&[ORIGIN])
+    );
+    assert_eq!(of(&["*"]).without(&http::header::COOKIE), Vary::Any);
+    assert_eq!(Vary::None.without(&http::header::COOKIE), Vary::None);
+}
+
+#[test]
 fn an_absent_field_differs_from_an_empty_one() {
     for matching in [Matching::Exact, Matching::Combined] {
         let absent = variant(&[ACCEPT], &HeaderMap::new(), matching);
@@ -165,6 +178,32 @@ proptest! {
                 variant(fields, &other, Matching::Combined)
             );
         }
+    }
+
+    #[test]
+    fn combined_variants_are_equal_only_for_the_same_members(
+        one in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+        other in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+        third in proptest::collection::vec("[ab, ]{0,4}", 0..3),
+    ) {
+        let members = |lines: &[String]| {
+            let text = lines.join(",");
+            let members = text.split(',').map(str::trim).filter(|member| !member.is_empty());
+            let members: Vec<_> = members.map(str::to_owned).collect();
+            (!lines.is_empty()).then_some(members)
+        };
+        let encoded = |first: &[String], second: &[String]| {
+            let mut request = HeaderMap::new();
+            for (name, lines) in [(ACCEPT_ENCODING, first), (ORIGIN, second)] {
+                for line in lines {
+                    request.append(&name, HeaderValue::from_str(line).unwrap());
+                }
+            }
+            variant(&[ACCEPT_ENCODING, ORIGIN], &request, Matching::Combined)
+        };
+
+        let same = members(&one) == members(&third) && members(&other) == members(&one);
+        prop_assert_eq!(encoded(&one, &other) == encoded(&third, &one), same);
     }
 
     #[test]

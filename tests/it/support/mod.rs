@@ -16,4 +16,6 @@ pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
+pub mod wire;
+#[cfg(feature = "redis")]
 pub mod worker;
