@@ -33,12 +33,23 @@ use crate::{
 /// none of them can fail; where two of them contradict each other, the later sections say which
 /// yields. Clones are cheap.
 ///
+/// # The key
+///
+/// Two requests are the same if they agree in authority, path and query, in what
+/// `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` say of host and scheme, and in whatever the
+/// options add. The query and the fields are compared byte for byte; the authority's case and default
+/// port mean nothing. The fields of proxies are in the key because handlers build links with them: a
+/// client that makes one up gets an entry of its own, and nobody else sees it. (Where clients can reach
+/// the service around the proxy, they can fill the cache with such entries, as they can with queries.)
+/// Where a request's `Host` says something else than its target, both are in the key. A request
+/// without a usable authority bypasses.
+///
 /// # Limits
 ///
 /// What a layer keeps is bounded. A key of more than 8 KiB bypasses; a variant whose key is longer, or
 /// that would be a resource's seventeenth, is shared and not stored. A cache remembers how the last
 /// build of a key ended, failed or uncacheable, for at most 10 000 keys and in at most 10 MB; beyond,
-/// the oldest are forgotten. See [`max_body`](Self::max_body), [`max_waiters`](Self::max_waiters) and
+/// some are forgotten. See [`max_body`](Self::max_body), [`max_waiters`](Self::max_waiters) and
 /// the capacities of the [`CacheBuilder`](crate::CacheBuilder) for the others.
 ///
 /// (The `tower` crate has layers named `Buffer` and `BufferLayer` too: those put a queue before a

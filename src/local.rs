@@ -202,9 +202,10 @@ impl Local {
         uses.map_or(0, |uses| uses.load(Ordering::Relaxed))
     }
 
-    /// What one entry may take at most.
+    /// What one entry may take at most: the map lets it have 97 % of a shard.
     pub(crate) fn largest(&self) -> u64 {
-        self.slots.shard_capacity()
+        let shard = self.slots.shard_capacity();
+        shard - shard.div_ceil(33)
     }
 
     /// Entries, and the bytes they take.

@@ -128,14 +128,12 @@ impl<S> BufferService<S> {
         body: &ReqBody,
         key: &mut Vec<u8>,
     ) -> Result<Facts, Outcome> {
-        let survey = Survey::of(&parts.headers);
+        let mut survey = Survey::of(&parts.headers);
         asked::eligible(parts, body, survey.special, &self.policy)?;
-        let survey = if self.policy.offers.is_empty() {
-            survey
-        } else {
+        if !self.policy.offers.is_empty() {
             self.reduce(&mut parts.headers);
-            Survey::of(&parts.headers)
-        };
+            survey = Survey::of(&parts.headers);
+        }
         let special = survey.special;
         let demand = special
             .among(&parts.headers)

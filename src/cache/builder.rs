@@ -66,8 +66,8 @@ impl Default for CacheBuilder {
 
 impl CacheBuilder {
     /// The bytes that local entries may take, keys and fields counted. Default: 64 MiB. One entry
-    /// may take up to an eighth of it, and up to 32 MiB where that is more; a larger one is not kept in
-    /// this tier.
+    /// may take nearly an eighth of it, or nearly 32 MiB where that is more; a larger one is not kept
+    /// in this tier.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self

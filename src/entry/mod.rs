@@ -412,7 +412,7 @@ impl Entry {
         let fields = |headers: &HeaderMap| -> usize {
             headers
                 .iter()
-                .map(|(name, value)| name.as_str().len() + value.len() + 160)
+                .map(|(name, value)| name.as_str().len() + value.len() + PER_FIELD)
                 .sum()
         };
         let trailers = self.trailers.as_ref().map_or(0, fields);
@@ -421,13 +421,21 @@ impl Entry {
             .variant
             .as_ref()
             .map_or(0, |variant| variant.values.len());
-        256 + self.body.len()
+        size_of::<Self>()
+            + PER_ENTRY
+            + self.body.len()
             + fields(&self.head.headers)
             + trailers
             + variant
             + 16 * self.tags.len()
     }
 }
+
+/// What a map takes for a field, twice: the head is there as it was stored, and as hits show it.
+const PER_FIELD: usize = 2 * 112;
+
+/// What else an entry takes: its place in the local tier, and the fields that hits have beside.
+const PER_ENTRY: usize = 512;
 
 /// A response that nothing stores: it is complete, and worth nothing but to those who wait for it.
 pub(crate) fn unstored(

@@ -101,27 +101,14 @@ fn write_host(host: &[u8], default_ports: &[u16], bytes: &mut Vec<u8>) -> Result
     write_any_host(host, default_ports, bytes)
 }
 
-/// Whether a byte stands for itself in the name of a host.
-#[expect(
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation,
-    reason = "the compiler runs it"
-)]
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        plain[byte] = matches!(byte as u8, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
-        byte += 1;
-    }
-    plain
-};
-
 /// Whether `host` is surely a name or an IPv4 address in lower case without a port: the usual case,
-/// in which it is written as it is.
+/// in which it is written as it is. (By eight bytes at once, which the compiler makes few
+/// instructions of.)
 fn is_canonical(host: &[u8]) -> bool {
-    let is_plain = |byte: &u8| PLAIN.get(usize::from(*byte)).is_some_and(|plain| *plain);
-    !host.is_empty() && host.iter().all(is_plain)
+    let is_plain = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
+    let (eights, rest) = host.as_chunks::<8>();
+    let all = |eight: &[u8; 8]| eight.iter().fold(true, |all, byte| all & is_plain(byte));
+    !host.is_empty() && eights.iter().all(all) && rest.iter().all(is_plain)
 }
 
 fn write_any_host(host: &str, default_ports: &[u16], bytes: &mut Vec<u8>) -> Result<(), Unkeyable> {

@@ -63,13 +63,27 @@ fn entries_never_take_more_than_the_capacity() {
 fn an_entry_is_kept_up_to_what_one_may_take() {
     let local = Local::new(DEFAULT, 10);
     let purges = Purges::new(10);
+    let largest = usize::try_from(local.largest()).unwrap();
 
-    for (number, size) in [(1, 4 * 1024 * 1024), (2, 30_000_000), (3, 40_000_000)] {
-        local.insert(&key(number), minute(size), &Purges::new(1));
+    for (number, (size, expected)) in (0..).zip([
+        (4 * 1024 * 1024, true),
+        (largest - 2_000, true),
+        (largest + 20_000, false),
+    ]) {
+        local.insert(&key(number), minute(size), &purges);
 
         let is_kept = find(&local, &key(number), &purges, Instant::now()).is_some();
-        assert_eq!(is_kept, size as u64 <= local.largest(), "{size}");
+        assert_eq!(is_kept, expected, "{size}");
     }
+}
+
+#[test]
+fn a_capacity_of_nothing_keeps_nothing() {
+    let local = Local::new(0, 10);
+
+    local.insert(&key(1), minute(0), &Purges::new(1));
+
+    assert_eq!((local.size(), local.largest()), ((0, 0), 0));
 }
 
 #[test]

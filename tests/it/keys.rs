@@ -131,6 +131,27 @@ async fn what_forwarding_headers_change_is_not_shown_to_those_without_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_host_beside_a_target_of_another_authority_is_shown_to_nobody_else() {
+    let origin = Origin::new(move |call| async move { reply(&[], call.header("host")) });
+    let service = behind(&minute(&Cache::in_memory()), &origin);
+
+    ask(
+        &service,
+        with("http://a.example/", &[("host", "evil.example")]),
+    )
+    .await;
+    let with_host = with("http://a.example/", &[("host", "a.example")]);
+    let victims = [
+        ask(&service, with_host).await,
+        ask(&service, get("http://a.example/")).await,
+    ];
+
+    for victim in victims {
+        assert!(!victim.text().contains("evil"), "{}", victim.text());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_address_of_a_client_behind_a_proxy_is_not_in_the_key() {
     let (service, origin) = numbered(|layer| layer);
 
