@@ -37,7 +37,7 @@ mod defaults;
 mod endings;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod fleet;
 #[cfg(test)]
 mod http_answers;
@@ -45,7 +45,7 @@ mod http_answers;
 mod http_options;
 #[cfg(test)]
 mod http_revalidation;
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod http_shared;
 #[cfg(test)]
 mod http_support;
@@ -53,7 +53,7 @@ mod http_support;
 mod http_wire;
 #[cfg(test)]
 mod keys;
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod leases;
 #[cfg(test)]
 mod limits;
@@ -85,13 +85,13 @@ mod lock_wire;
 mod operations;
 #[cfg(all(test, feature = "redis", feature = "axum"))]
 mod readme;
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod redis_faults;
 #[cfg(all(test, feature = "redis"))]
 mod settings;
 #[cfg(test)]
 mod shapes;
-#[cfg(test)]
+#[cfg(all(test, feature = "redis"))]
 mod shared;
 #[cfg(test)]
 mod staleness;
