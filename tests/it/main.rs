@@ -19,7 +19,8 @@
 mod bodies;
 #[cfg(test)]
 mod bounds;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod busy;
 #[cfg(test)]
 mod cancel;
@@ -37,7 +38,8 @@ mod defaults;
 mod endings;
 #[cfg(all(test, feature = "redis"))]
 mod examples;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod http_answers;
@@ -45,7 +47,8 @@ mod http_answers;
 mod http_options;
 #[cfg(test)]
 mod http_revalidation;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod http_shared;
 #[cfg(test)]
 mod http_support;
@@ -53,7 +56,8 @@ mod http_support;
 mod http_wire;
 #[cfg(test)]
 mod keys;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod leases;
 #[cfg(test)]
 mod limits;
@@ -83,15 +87,19 @@ mod lock_wait;
 mod lock_wire;
 #[cfg(test)]
 mod operations;
-#[cfg(all(test, feature = "redis", feature = "axum"))]
+#[cfg(all(feature = "redis", feature = "axum"))]
+#[cfg(test)]
 mod readme;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod redis_faults;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod settings;
 #[cfg(test)]
 mod shapes;
-#[cfg(all(test, feature = "redis"))]
+#[cfg(feature = "redis")]
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod staleness;
