@@ -35,6 +35,9 @@ mod examples;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod http_bytes;
+#[cfg(test)]
 mod http_invalidation;
 #[cfg(test)]
 mod http_options;
