@@ -45,6 +45,9 @@ mod fleet;
 #[cfg(test)]
 mod http_answers;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod http_bytes;
+#[cfg(test)]
 mod http_invalidation;
 #[cfg(test)]
 mod http_options;

@@ -263,7 +263,7 @@ async fn a_layer_says_once_that_credentials_bypass_it() {
 
 #[tokio::test]
 async fn a_layer_says_that_its_bodies_are_too_large_for_the_cache() {
-    let (log, _guard) = Log::at(tracing::Level::INFO);
+    let (log, _guard) = Log::at(tracing::Level::INFO, FmtSpan::NONE);
     let cache = Cache::builder().capacity(1024 * 1024).build().unwrap();
     let origin = Origin::new(|_| async { fresh("body") });
 

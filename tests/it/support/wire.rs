@@ -8,12 +8,22 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
+use bytes::Bytes;
+use http::{Request, Response, Version};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::AbortHandle,
+    time::{Instant, sleep},
 };
 
 /// An example, which Cargo builds beside the tests.
@@ -228,5 +238,78 @@ fn log(heads: &Mutex<Vec<String>>, head: &str) -> usize {
 impl Drop for ByteOrigin {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+// ===== what is said, and how it is read =====
+
+/// A response that ends with its connection.
+pub fn say(status: &str, fields: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\n{fields}\r\n{body}")
+}
+
+/// With the length that the body has.
+pub fn page(fields: &str, body: &str) -> String {
+    let length = body.len();
+    say(
+        "200 OK",
+        &format!("{fields}Content-Length: {length}\r\n"),
+        body,
+    )
+}
+
+pub const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+pub fn h2() -> Client<HttpConnector, Empty<Bytes>> {
+    Client::builder(TokioExecutor::new())
+        .http2_only(true)
+        .build_http()
+}
+
+/// A GET over HTTP/2.
+pub async fn get_h2(proxy: &Proxy, path: &str) -> Response<Incoming> {
+    let request = Request::get(format!("http://{}{path}", proxy.address()));
+    ask_h2(request.version(Version::HTTP_2)).await
+}
+
+pub async fn ask_h2(request: http::request::Builder) -> Response<Incoming> {
+    let request = request.body(Empty::new()).expect("it is valid");
+    h2().request(request).await.expect("it is answered")
+}
+
+pub fn head_and_body(answer: &[u8]) -> (String, Vec<u8>) {
+    let end = answer.windows(4).position(|at| at == b"\r\n\r\n");
+    let (head, body) = answer.split_at(end.expect("a head ends with an empty line") + 4);
+    // Latin-1: a character for each byte.
+    (
+        head.iter().copied().map(char::from).collect(),
+        body.to_vec(),
+    )
+}
+
+/// The lines of a field, in order.
+pub fn lines<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    let named = |line: &'a str| {
+        let (field, value) = line.split_once(':')?;
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        field.eq_ignore_ascii_case(name).then_some(value)
+    };
+    head.split("\r\n").filter_map(named).collect()
+}
+
+pub fn outcome(answer: &str) -> &str {
+    lines(answer, "cache-status").last().copied().unwrap_or("")
+}
+
+/// Until the answer to a GET is one that `accepts`.
+pub async fn until(proxy: &Proxy, path: &str, accepts: impl Fn(&str) -> bool) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = proxy.get(path, "").await;
+        if accepts(&answer) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "{answer}");
+        sleep(Duration::from_millis(5)).await;
     }
 }
