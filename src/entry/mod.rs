@@ -150,6 +150,18 @@ impl Lifetime {
         }
     }
 
+    fn worth(&self, now: Instant) -> Worth {
+        if now < self.fresh_until {
+            Worth::Fresh
+        } else if now < self.revalidate_until {
+            Worth::StaleWhileRevalidate
+        } else if now < self.error_until {
+            Worth::StaleIfError
+        } else {
+            Worth::Nothing
+        }
+    }
+
     /// The same, stale from `at` on at the latest.
     fn stale_from(self, at: Instant) -> Self {
         let cut = self.fresh_until.saturating_duration_since(at);
@@ -301,16 +313,11 @@ impl Entry {
         self.current().fresh_until
     }
 
+    #[inline]
     pub(crate) fn worth(&self, now: Instant) -> Worth {
-        let lifetime = self.current();
-        if now < lifetime.fresh_until {
-            Worth::Fresh
-        } else if now < lifetime.revalidate_until {
-            Worth::StaleWhileRevalidate
-        } else if now < lifetime.error_until {
-            Worth::StaleIfError
-        } else {
-            Worth::Nothing
+        match self.softened.get() {
+            None => self.lifetime.worth(now),
+            Some(at) => self.lifetime.stale_from(*at).worth(now),
         }
     }
 

@@ -1,13 +1,13 @@
 //! How a build ends: stored, shared with those who wait, or failed; and what is remembered of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use super::{
-    build::{Delivery, Payload},
+    build::{self, Delivery, Payload},
     keeper::Keeper,
     landing::Landing,
 };
@@ -21,11 +21,14 @@ use crate::{
     key::{Digest, Key},
     memos::{Memo, Note},
     purges::Since,
-    shared::{Filled, Held, Release, TOLD},
+    shared::{Filled, Held, Place, Release, TOLD},
 };
 
 /// A resource that seems to vary by more fields than these is learnt anew.
 const MOST_FIELDS: usize = 32;
+
+/// What takes no time to be written down.
+const SMALL: usize = 64 * 1024;
 
 /// While a stale entry stands in, a broken handler is tried again ever more rarely, down to this.
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(30);
@@ -135,10 +138,9 @@ where
             }
             return self.pilot.flight().tell(News::Landed(verdict));
         };
-        flight.tell(News::Landed(verdict));
         let place = Cache::place(&self.resource, &key);
         let asked = self.cache.moment();
-        match keeper.fill(place, &entry).await {
+        match self.fill_and_tell((keeper, place), &entry, verdict).await {
             Filled::Stored => {
                 // Whatever was purged before has fenced the fill, or is purged here once more when
                 // the tier has heard of it.
@@ -147,6 +149,27 @@ where
             }
             Filled::Refused => self.keep(&key, entry),
             Filled::FencedOff => {}
+        }
+    }
+
+    /// Sends the entry on its way before those who wait here take the processor: others wait for it
+    /// elsewhere.
+    async fn fill_and_tell(
+        &self,
+        (keeper, place): (Keeper, Place),
+        entry: &Entry,
+        verdict: Verdict,
+    ) -> Filled {
+        let mut filling = pin!(keeper.fill(place, entry));
+        let filled = if entry.body.len() <= SMALL {
+            build::at_once(filling.as_mut()).await
+        } else {
+            None
+        };
+        self.pilot.flight().tell(News::Landed(verdict));
+        match filled {
+            Some(filled) => filled,
+            None => filling.await,
         }
     }
 

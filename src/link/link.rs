@@ -93,6 +93,12 @@ impl Link {
         self.core.count(reply.and_then(convert))
     }
 
+    /// Connects, and has the server know `script`. If it fails, the next call sees to both.
+    pub(crate) async fn prepare(&self, script: &'static Script) {
+        let load = script.load();
+        drop(self.core.send(&load, self.usual_deadline()).await);
+    }
+
     pub(crate) fn health(&self) -> Health {
         let shared = self.core.shared.borrow();
         Health {

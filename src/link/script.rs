@@ -43,6 +43,13 @@ impl Script {
         call.command("EVAL", self.text)
     }
 
+    /// Has the server store the script.
+    pub(super) fn load(&self) -> Cmd {
+        let mut command = redis::cmd("SCRIPT");
+        command.arg("LOAD").arg(self.text);
+        command
+    }
+
     fn digest(&self) -> &str {
         self.digest
             .get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())

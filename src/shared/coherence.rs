@@ -45,6 +45,11 @@ impl Coherence {
         self.proven.load(Ordering::Acquire)
     }
 
+    /// Whether anything has been asked of the tier.
+    pub(super) fn has_heard(&self) -> bool {
+        *self.heard.borrow()
+    }
+
     /// Waits, for `limit` at most, for the first word of the events, so that what a process asks for
     /// first is not dropped as soon as they flow.
     ///
@@ -52,7 +57,7 @@ impl Coherence {
     ///
     /// Dropped early, nothing has happened.
     pub(super) async fn first_heard(&self, limit: Duration) {
-        if *self.heard.borrow() {
+        if self.has_heard() {
             return;
         }
         let mut heard = self.heard.subscribe();

@@ -235,6 +235,8 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn release<'a>(&'a self, lease: &'a Lease, release: Release<'a>) -> Answer<'a, Held>;
     /// Purges, and tells every process.
     fn purge(&self, purge: Purge, answers: Answers) -> Answer<'_, Told>;
+    /// Connects for the claims to come, and in the background for what follows them.
+    fn prepare(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     /// Starts telling `coherence` what other processes do, once.
     fn follow(&self, coherence: &Arc<Coherence>);
     /// How its connections are.
@@ -294,6 +296,14 @@ impl Shared {
         self.coherence.watch(resource)
     }
 
+    /// Before a process asks for the first time: connects, and lets the events begin, both at once.
+    async fn open(&self, limit: Duration) {
+        if !self.coherence.has_heard() {
+            let connecting = timeout(limit, self.tier.prepare());
+            let (_heard, _connected) = tokio::join!(self.coherence.first_heard(limit), connecting);
+        }
+    }
+
     /// Claims within what is left of `budget`. `None`: go on without the shared tier.
     ///
     /// # Cancel safety
@@ -306,7 +316,7 @@ impl Shared {
     ) -> Option<Claimed> {
         let permit = self.breaker.admit().ok()?;
         let asked = Instant::now();
-        self.coherence.first_heard(budget.0 / 2).await;
+        self.open(budget.0 / 2).await;
         budget.0 = budget.0.saturating_sub(asked.elapsed());
         let sent = Instant::now();
         claim.deadline = sent + budget.0;
@@ -372,7 +382,7 @@ impl Shared {
         let answers = if limit.is_some() {
             // Heard by this process too, and so are the answers.
             self.tier.follow(&self.coherence);
-            self.coherence.first_heard(self.budget).await;
+            self.open(self.budget).await;
             Answers::Wanted
         } else {
             Answers::Unwanted

@@ -9,7 +9,7 @@ mod follow;
 mod heeded;
 mod names;
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use redis::Client;
 
@@ -22,6 +22,7 @@ use crate::{
     cache::LinkHealth,
     link::{self, Call, Error, Link, Script},
     purges::Purge,
+    task,
 };
 
 /// A script with what all of them share before it.
@@ -139,6 +140,14 @@ impl Tier for RedisTier {
                 heeded,
             })
         })
+    }
+
+    fn prepare(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        for (link, script) in [(&self.fills, &FILL), (&self.leases, &RENEW)] {
+            let link = link.clone();
+            drop(task::spawn(async move { link.prepare(script).await }));
+        }
+        Box::pin(self.claims.prepare(&CLAIM))
     }
 
     fn follow(&self, coherence: &Arc<Coherence>) {
