@@ -506,3 +506,29 @@ async fn what_has_no_stale_window_is_gone_after_a_soft_purge() {
         "{next:?}"
     );
 }
+
+/// Lets the server's clock appear to have gone back by an hour, as after a fail-over to a host whose clock
+/// is late: all that it remembers of time is an hour ahead of it.
+fn turn_back_the_clock(server: &RedisServer, tier: &RedisTier) {
+    let (seconds, _micros): (u64, u64) = server.command(&["TIME"]);
+    let ahead = ((seconds + 3600) * 1_000_000).to_string();
+    server.command::<()>(&["ZADD", &tier.names.tags(), &ahead, "#"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_goes_back_neither_hides_entries_from_purges_nor_fences_what_comes_later() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    leased(&tier, &claim(Slot::Extra)).await;
+    turn_back_the_clock(&server, &tier);
+    let lease = leased(&tier, &claim(Slot::Build)).await;
+    assert_eq!(fill(&tier, &lease, &entry("old")).await, Filled::Stored);
+
+    purge(&tier, Purge::hard(tag())).await;
+    let after = leased(&tier, &claim(Slot::Build)).await;
+    assert!(after.began > lease.began);
+    assert_eq!(fill(&tier, &after, &entry("new")).await, Filled::Stored);
+
+    let found = tier.claim(&claim(Slot::Build)).await.unwrap();
+    assert!(matches!(found, Claimed::Fresh(found) if found.body == "new"));
+}

@@ -7,8 +7,7 @@
 -- Reply: state (fresh, leased, busy, failed, absent, undone, unwritable), since when the lease is
 --        held (us), entry's time left (ms), entry, lease's time left (ms), hit-for-miss marker's
 --        time left (ms), failure, by how much a soft purge has cut the entry's time (ms)
-local time = redis.call('TIME')
-local micros = time[1] * 1000000 + time[2]
+local micros = clock(KEYS[4])
 local now = string.format('%016.0f', micros)
 
 -- Where nothing is known of the past, all of it counts as purged.
@@ -70,6 +69,7 @@ if since > latest then
     return { 'busy', string.format('%016.0f', since), left, value(), remains, marker, '', cut }
   end
 end
+note_time(KEYS[4], micros)
 local set = redis.pcall('SET', KEYS[2], '#32:' .. ARGV[1] .. ':' .. now .. ':', 'PX', ARGV[2])
 if set.err and set.err:find('READONLY', 1, true) then
   return set

@@ -14,6 +14,19 @@ local function holder(key)
   return value:sub(5, 36), number(value:sub(38, 53))
 end
 
+-- The time (us). It never goes back, though the server's clock may, after a fail-over say: `#` is the latest
+-- that a lease or a purge was given, and whoever gives one notes it.
+local function clock(tags)
+  local time = redis.call('TIME')
+  local latest = redis.pcall('ZSCORE', tags, '#')
+  latest = type(latest) == 'string' and tonumber(latest) or 0
+  return math.max(time[1] * 1000000 + time[2], latest + 1)
+end
+
+local function note_time(tags, micros)
+  return redis.pcall('ZADD', tags, 'GT', string.format('%.0f', micros), '#')
+end
+
 -- When everything and these tags were last purged, hard and softly (us; `~` stands before the soft ones,
 -- and `!` for everything). Without the set nothing is known of the past, and the first is nil.
 local function purged(tags, names)
@@ -53,7 +66,8 @@ local function head_of(entry, tags, micros)
   if soft >= began then
     cut = math.max(left - number(head:sub(67, 79)) + math.floor((micros - soft) / 1000), 0)
   end
-  if not hard or hard >= began or left <= cut then
+  -- What claims to come from the future is garbage.
+  if not hard or hard >= began or began > micros or left <= cut then
     return nil, 0, 0
   end
   return head, left - cut, cut

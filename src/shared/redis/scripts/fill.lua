@@ -11,9 +11,8 @@ if type(head) == 'string' and head:sub(1, 4) == 'TSE1' then
     return 'stored'
   end
   -- What claims to come from the future is garbage.
-  local time = redis.call('TIME')
   local stored = number(head:sub(38, 53))
-  newer = stored > began and stored <= time[1] * 1000000 + time[2]
+  newer = stored > began and stored <= clock(KEYS[3])
 end
 if holder(KEYS[2]) ~= ARGV[1] then
   return 'fenced'

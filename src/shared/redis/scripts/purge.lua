@@ -3,13 +3,14 @@
 -- KEYS: tags. ARGV: tag or `!` for everything, with `~` before it if softly; how many tags to remember,
 --       channel, message
 -- Reply: how many processes have been told, on this server; -1 if none could be
-local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+local micros = clock(KEYS[1])
+local now = string.format('%.0f', micros)
 if not purged(KEYS[1], {}) then
   redis.call('DEL', KEYS[1])
   redis.call('ZADD', KEYS[1], now, '!')
 end
 redis.call('ZADD', KEYS[1], 'GT', now, ARGV[1])
+note_time(KEYS[1], micros)
 
 -- Forgetting a purge raises the floor over it, so that nothing comes back.
 local limit = tonumber(ARGV[2])

@@ -8,8 +8,7 @@ end
 if holder(KEYS[1]) ~= ARGV[1] then
   return 0
 end
-local time = redis.call('TIME')
-local outdone = is_fresh(head_of(KEYS[4], KEYS[5], time[1] * 1000000 + time[2]))
+local outdone = is_fresh(head_of(KEYS[4], KEYS[5], clock(KEYS[5])))
 redis.call('DEL', KEYS[1])
 if ARGV[2] ~= '' and not outdone then
   redis.pcall('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
