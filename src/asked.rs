@@ -12,7 +12,7 @@ use crate::{
         conditional, storable,
     },
     key::{Class, Key, Keyed, Unkeyable},
-    policy::{Authorization, Cookies, Mode, Policy},
+    policy::{Authorization, Cookies, Policy},
     status::{End, Forward, Outcome},
     survey::Special,
 };
@@ -87,7 +87,7 @@ pub(crate) fn eligible<B: Body>(
     special: Special,
     policy: &Policy,
 ) -> Result<(), Outcome> {
-    if policy.mode == Mode::Bypass {
+    if policy.is_off() {
         return Err(Outcome::bypass("off"));
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {

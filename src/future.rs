@@ -13,7 +13,9 @@ use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::{answer, body::Body, entry::Entry, invalidation::Invalidation, status::Outcome};
+use crate::{
+    answer, body::Body, entry::Entry, invalidation::Invalidation, policy::Exposure, status::Outcome,
+};
 
 pin_project! {
     /// The response future of [`BufferService`](crate::BufferService).
@@ -61,6 +63,7 @@ pin_project! {
 pub(crate) struct Passing {
     pub(crate) outcome: Outcome,
     pub(crate) invalidation: Option<Box<Invalidation>>,
+    pub(crate) exposure: Exposure,
 }
 
 impl Passing {
@@ -69,6 +72,7 @@ impl Passing {
             invalidation.settle(response);
         }
         self.outcome.write(response.headers_mut());
+        self.exposure.expose(response);
     }
 }
 
@@ -159,6 +163,7 @@ where
                     let passing = Passing {
                         outcome: passing.outcome,
                         invalidation: passing.invalidation.take(),
+                        exposure: passing.exposure,
                     };
                     self.set(Self::Calling { future, passing });
                 }

@@ -17,10 +17,11 @@ use crate::{
     },
     key::{KeyWriter, Keyed, Own, QueryKey},
     policy::{
-        Authorization, Cookies, Etags, Fallback, Heads, KeyShown, Mode, OnDisconnect, Policy,
-        Ranges, RequestDirectives,
+        Authorization, Cookies, Etags, Exposure, Fallback, Heads, KeyShown, Mode, OnDisconnect,
+        Policy, Ranges, RequestDirectives,
     },
     service::BufferService,
+    switch::Switch,
     time::LONGEST,
 };
 
@@ -102,6 +103,17 @@ impl BufferLayer {
     /// What the layer does at all. Default: [`Mode::Cache`].
     pub fn mode(self, mode: Mode) -> Self {
         self.with(|policy| policy.mode = mode)
+    }
+
+    /// Has a switch turn this layer on and off while it runs.
+    pub fn switch(self, switch: &Switch) -> Self {
+        self.with(|policy| policy.switch = Some(switch.clone()))
+    }
+
+    /// Puts a [`CacheOutcome`](crate::CacheOutcome) into the extensions of each response, for the layers
+    /// outside this one: logs, metrics, tests. Default: it is only in `Cache-Status`.
+    pub fn expose_outcome(self) -> Self {
+        self.with(|policy| policy.exposure = Exposure::Extension)
     }
 
     /// What logs and spans call this layer. Default: none.

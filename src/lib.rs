@@ -99,16 +99,20 @@ mod link;
 mod local;
 pub mod lock;
 mod memos;
+mod outcome;
+mod pace;
 mod policy;
 mod purges;
 mod service;
 mod shared;
 mod status;
 mod survey;
+mod switch;
 mod tags;
 mod task;
 mod time;
 mod token;
+mod warm;
 
 pub use self::{
     cache::{
@@ -119,6 +123,9 @@ pub use self::{
     future::ResponseFuture,
     key::{KeyWriter, Keyed, QueryKey},
     layer::BufferLayer,
+    outcome::CacheOutcome,
     policy::{Fallback, Mode, OnDisconnect, RequestDirectives},
     service::BufferService,
+    switch::Switch,
+    warm::{Progress, Warm},
 };

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, HeaderValue, Method, header, request, response};
+use http::{HeaderMap, HeaderValue, Method, Response, header, request, response};
 use tokio::time::Instant;
 
 use crate::{
@@ -20,6 +20,9 @@ use crate::{
         storable::{self, Rules},
     },
     key::{self, Digest, Key, KeyRules, Own},
+    outcome::CacheOutcome,
+    pace::Pace,
+    switch::Switch,
     tags,
 };
 
@@ -48,6 +51,9 @@ pub(crate) struct Policy {
     pub(crate) fallback: Vec<Fallback>,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) switch: Option<Switch>,
+    pub(crate) exposure: Exposure,
+    pub(crate) pace: Pace,
     pub(crate) early: Option<Early>,
     pub(crate) stale_after: Option<Duration>,
     /// So many requests before a response is stored.
@@ -67,6 +73,25 @@ pub(crate) type Predicate = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 pub(crate) type RequestPredicate = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
 
 pub(crate) type Tagger = Arc<dyn Fn(&request::Parts) -> Vec<Digest> + Send + Sync>;
+
+/// Where it is said what became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exposure {
+    /// In `Cache-Status`.
+    Field,
+    /// In an extension of the response too.
+    Extension,
+}
+
+impl Exposure {
+    pub(crate) fn expose<B>(self, response: &mut Response<B>) {
+        if self == Self::Extension
+            && let Some(outcome) = CacheOutcome::of(response.headers())
+        {
+            response.extensions_mut().insert(outcome);
+        }
+    }
+}
 
 /// What becomes of the fields of a response that list its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +128,9 @@ impl Default for Policy {
                 in_all: 50_000,
             },
             on_disconnect: OnDisconnect::default(),
+            switch: None,
+            exposure: Exposure::Field,
+            pace: Pace::default(),
             early: None,
             stale_after: None,
             min_uses: 1,
@@ -168,6 +196,16 @@ impl Policy {
                 "requests with credentials bypass this layer: key them, or allow it to ignore them"
             );
         });
+    }
+
+    /// Whether the answers say no more of themselves than `Cache-Status` does by default.
+    pub(crate) fn is_terse(&self) -> bool {
+        self.key_shown == KeyShown::No && self.exposure == Exposure::Field
+    }
+
+    /// Whether every request bypasses.
+    pub(crate) fn is_off(&self) -> bool {
+        self.mode == Mode::Bypass || self.switch.as_ref().is_some_and(|switch| !switch.is_on())
     }
 
     /// Whether a request is one that renews what is stored.

@@ -27,7 +27,7 @@ use crate::{
     invalidation::Invalidation,
     key::{Digest, Key},
     local::Found,
-    policy::{KeyShown, Mode, Policy},
+    policy::{Exposure, KeyShown, Mode, Policy},
     status::{self, End, Forward, Outcome},
     survey::{Special, Survey},
 };
@@ -83,12 +83,12 @@ where
         };
         match self.look(&parts.headers, &facts, &mut key.0) {
             Local::Answer(entry) => match facts.wanted(&parts) {
-                wanted if wanted.is_whole() && self.policy.key_shown == KeyShown::No => {
+                wanted if wanted.is_whole() && self.policy.is_terse() => {
                     ResponseFuture::hit(entry, facts.now)
                 }
                 wanted => {
                     let response = answer::hit(&entry, wanted, facts.now);
-                    ResponseFuture::ready(self.shown(&key.0, &facts).on(response))
+                    ResponseFuture::ready(self.telling(&key.0, &facts).on(response))
                 }
             },
             Local::Closed => {
@@ -115,6 +115,7 @@ impl<S> BufferService<S> {
         let passing = Passing {
             outcome,
             invalidation: Invalidation::of(&parts, &self.cache, &self.policy),
+            exposure: self.policy.exposure,
         };
         let request = Request::from_parts(parts, body);
         ResponseFuture::bypass(self.inner.clone(), request, passing)
@@ -232,11 +233,11 @@ impl<S> BufferService<S> {
         ResBody::Data: Send,
         ResBody::Error: Into<BoxError>,
     {
-        let shown = self.shown(key, facts);
+        let telling = self.telling(key, facts);
         let stale = match local {
             Local::Stale(entry) if !self.is_building(&parts, key, facts.primary) => {
                 let response = answer::hit(&entry, facts.wanted(&parts), facts.now);
-                let response = shown.on(response);
+                let response = telling.on(response);
                 let facts = &Facts {
                     intent: Intent::Renew,
                     ..facts.clone()
@@ -261,11 +262,11 @@ impl<S> BufferService<S> {
         let builds_nothing = only_an_entry || self.policy.passes(&parts);
         if builds_nothing && self.policy.mode == Mode::Cache && self.cache.shared().is_some() {
             let exchange = self.exchange((parts, body), key, facts, stale);
-            return ResponseFuture::exchange(shown.on_all(exchange.look()));
+            return ResponseFuture::exchange(telling.on_all(exchange.look()));
         }
         if only_an_entry {
             let response = answer::only_if_cached(Wanted::of(&parts));
-            return ResponseFuture::ready(shown.on(response));
+            return ResponseFuture::ready(telling.on(response));
         }
         if builds_nothing {
             let reason = if stale.is_some() {
@@ -277,16 +278,19 @@ impl<S> BufferService<S> {
             return self.bypass(parts, body, outcome);
         }
         let exchange = self.exchange((parts, body), key, facts, stale);
-        ResponseFuture::exchange(shown.on_all(exchange.run()))
+        ResponseFuture::exchange(telling.on_all(exchange.run()))
     }
 
-    /// What `Cache-Status` says of the key.
-    fn shown(&self, key: &[u8], facts: &Facts) -> Shown {
+    /// What the answer says of itself beyond the default.
+    fn telling(&self, key: &[u8], facts: &Facts) -> Telling {
         let resource = key.get(..facts.primary).unwrap_or_default();
-        Shown(match self.policy.key_shown {
-            KeyShown::Digest => Some(Digest::of(resource)),
-            KeyShown::No => None,
-        })
+        Telling {
+            key: match self.policy.key_shown {
+                KeyShown::Digest => Some(Digest::of(resource)),
+                KeyShown::No => None,
+            },
+            exposure: self.policy.exposure,
+        }
     }
 
     /// Whether this request is part of a build of its own resource: a stale entry is no answer then,
@@ -370,15 +374,19 @@ enum Local {
     Closed,
 }
 
-/// The key, where `Cache-Status` shows it.
+/// What an answer says of itself beyond the default.
 #[derive(Clone, Copy)]
-struct Shown(Option<Digest>);
+struct Telling {
+    key: Option<Digest>,
+    exposure: Exposure,
+}
 
-impl Shown {
+impl Telling {
     fn on<B>(self, mut response: Response<B>) -> Response<B> {
-        if let Self(Some(key)) = self {
+        if let Some(key) = self.key {
             status::show_key(response.headers_mut(), key);
         }
+        self.exposure.expose(&mut response);
         response
     }
 
@@ -390,10 +398,10 @@ impl Shown {
         B: 'static,
         E: 'static,
     {
-        match self {
-            Self(None) => Box::pin(answering),
-            shown => Box::pin(async move { Ok(shown.on(answering.await?)) }),
+        if self.key.is_none() && self.exposure == Exposure::Field {
+            return Box::pin(answering);
         }
+        Box::pin(async move { Ok(self.on(answering.await?)) })
     }
 }
 

@@ -124,6 +124,9 @@ pub(crate) fn show_key(headers: &mut HeaderMap, key: Digest) {
     }
 }
 
+/// What this cache is called in it.
+pub(crate) const IDENTIFIER: &str = "stampede";
+
 /// The response field that says it all.
 pub(crate) const FIELD: HeaderName = HeaderName::from_static("cache-status");
 
@@ -135,7 +138,7 @@ impl From<Outcome> for HeaderValue {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("stampede")?;
+        f.write_str(IDENTIFIER)?;
         match self.path {
             Path::Hit { ttl } => write!(f, "; hit; ttl={ttl}")?,
             Path::Refused => {}

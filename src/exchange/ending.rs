@@ -47,6 +47,11 @@ where
 {
     /// A complete response: into an entry, or only to those who wait.
     pub(super) async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
+        let policy = &self.policy;
+        let took = self.began.elapsed();
+        policy
+            .pace
+            .note(policy.name.as_deref(), took, policy.build_timeout);
         match judged.fate {
             Fate::Stored(lifetime) => match (self.file(&judged, lifetime), &self.carried) {
                 (Some((key, head)), Ok(tags)) => {

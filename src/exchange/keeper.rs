@@ -122,7 +122,7 @@ impl Drop for Keeper {
 ///
 /// A tier that does not answer has not given it to anybody else that we know of: the fill will tell.
 async fn renew_until_lost(tier: &Shared, lease: &Lease) {
-    let pause = tier.lease_ttl() / 3;
+    let pause = lease.ttl / 3;
     loop {
         sleep(pause).await;
         if let Ok(Held::Lost) = tier.renew(lease).await {

@@ -101,7 +101,7 @@ where
 {
     /// Answers the request.
     pub(crate) async fn run(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
-        let deadline = self.asked.arrived + self.policy.wait_timeout;
+        let deadline = self.asked.arrived + self.policy.pace.wait_timeout(self.policy.wait_timeout);
         if self.policy.min_uses > 1 {
             self.cache.local().use_once_more(&self.resource);
         }
@@ -121,7 +121,7 @@ where
     /// no other answer, else it passes to the inner service as it is.
     pub(crate) async fn look(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
         self.asked.errand = Errand::Look;
-        let deadline = self.asked.arrived + self.policy.wait_timeout;
+        let deadline = self.asked.arrived + self.policy.pace.wait_timeout(self.policy.wait_timeout);
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
             _ if self.asked.wants_an_entry_or_nothing() => {

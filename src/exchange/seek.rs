@@ -103,6 +103,7 @@ impl Seek<'_> {
                 have: self.held(),
                 purpose,
                 awaited,
+                lease_ttl: self.policy.pace.lease_ttl(shared.lease_ttl()),
                 began,
                 tags: Arc::clone(self.tags),
                 deadline: Instant::now(),

@@ -1,11 +1,11 @@
 //! When a layer's entries are renewed, and who waits for that.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use http::request;
 
 use super::BufferLayer;
-use crate::early::Early;
+use crate::{early::Early, pace::Pace};
 
 /// # Renewing entries
 impl BufferLayer {
@@ -36,6 +36,15 @@ impl BufferLayer {
     /// build goes on for those who come later. Default: as long as `wait_timeout`.
     pub fn stale_after(self, limit: Duration) -> Self {
         self.with(|policy| policy.stale_after = Some(limit))
+    }
+
+    /// Derives the wait timeout from how long builds take: three times what 95 of a hundred of the last
+    /// 64 took, within `limits`, in place of [`wait_timeout`](Self::wait_timeout) once there have been
+    /// eight. Leases are as long, and never longer than
+    /// [`lease_ttl`](crate::CacheBuilder::lease_ttl), so that another worker takes over sooner from one
+    /// that died. Default: off.
+    pub fn adaptive_timeouts(self, limits: RangeInclusive<Duration>) -> Self {
+        self.with(|policy| policy.pace = Pace::within(limits))
     }
 
     /// Stores a response once its resource has been asked for this many times in this process, so

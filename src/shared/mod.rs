@@ -78,6 +78,8 @@ pub(crate) struct Claim {
     pub(crate) purpose: Purpose,
     /// Since when the lease was held that the caller has waited for: that build's failure counts.
     pub(crate) awaited: Option<TierTime>,
+    /// For how long the lease is asked for; it is renewed while it is needed.
+    pub(crate) lease_ttl: Duration,
     pub(crate) began: Moment,
     /// What an entry for it can be purged by, as far as that is known: what such a purge has
     /// overtaken holds no more.
@@ -148,6 +150,8 @@ pub(crate) struct Lease {
     pub(crate) token: Token,
     /// When it was granted: what was purged later fences the fill.
     pub(crate) began: TierTime,
+    /// How long it lasts without renewal.
+    pub(crate) ttl: Duration,
 }
 
 /// What a build leaves in the tier.

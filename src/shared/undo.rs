@@ -25,6 +25,7 @@ impl Undo {
             slot: claim.slot,
             token: claim.token.clone(),
             began: TierTime::default(),
+            ttl: claim.lease_ttl,
         };
         Self(Some((Arc::clone(shared), lease)))
     }

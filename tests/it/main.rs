@@ -31,6 +31,8 @@ mod compose;
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
+mod control;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod defaults;

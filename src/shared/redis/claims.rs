@@ -62,7 +62,7 @@ impl RedisTier {
             .key(self.names.tombstone(&claim.place, &claim.token))
             .key(self.names.failure(&claim.place, claim.slot))
             .arg(claim.token.as_str())
-            .arg(millis(self.lease_ttl))
+            .arg(millis(claim.lease_ttl))
             .arg(claim.place.proof.as_slice())
             .arg(have.map_or("", Token::as_str))
             .arg(reject)
@@ -177,6 +177,7 @@ impl RedisTier {
                     slot: claim.slot,
                     token: claim.token.clone(),
                     began: reply.since,
+                    ttl: claim.lease_ttl,
                 };
                 Claimed::Leased {
                     lease,

@@ -113,7 +113,7 @@ impl Tier for RedisTier {
         let call = Call::new()
             .key(self.names.lease(&lease.place, lease.slot))
             .arg(lease.token.as_str())
-            .arg(millis(self.lease_ttl));
+            .arg(millis(lease.ttl));
         Box::pin(async move { Ok(held(self.leases.invoke(&RENEW, call).await?)) })
     }
 

@@ -65,6 +65,7 @@ fn claim(slot: Slot) -> Claim {
         have: None,
         purpose: Purpose::Serve,
         awaited: None,
+        lease_ttl: AMPLE,
         began: Moment::default(),
         tags: Arc::new([uri()]),
         deadline: Instant::now() + AMPLE,
@@ -201,6 +202,7 @@ async fn a_claim_that_runs_after_it_was_undone_takes_no_lease() {
         slot: late.slot,
         token: late.token.clone(),
         began: TierTime::default(),
+        ttl: AMPLE,
     };
 
     tier.release(&lease, Release::Undo).await.unwrap();
