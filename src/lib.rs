@@ -110,6 +110,7 @@ mod survey;
 mod switch;
 mod tags;
 mod task;
+mod telling;
 mod time;
 mod token;
 mod warm;

@@ -3,7 +3,6 @@
 use std::{
     cell::Cell,
     mem,
-    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -27,9 +26,10 @@ use crate::{
     invalidation::Invalidation,
     key::{Digest, Key},
     local::Found,
-    policy::{Exposure, KeyShown, Mode, Policy},
-    status::{self, End, Forward, Outcome},
+    policy::{KeyShown, Mode, Policy},
+    status::{End, Forward, Outcome},
     survey::{Special, Survey},
+    telling::Telling,
 };
 
 /// The service that [`BufferLayer`](crate::BufferLayer) makes of another one.
@@ -372,37 +372,6 @@ enum Local {
     Nothing(Option<Arc<Entry>>),
     /// A fresh entry that is not for this request.
     Closed,
-}
-
-/// What an answer says of itself beyond the default.
-#[derive(Clone, Copy)]
-struct Telling {
-    key: Option<Digest>,
-    exposure: Exposure,
-}
-
-impl Telling {
-    fn on<B>(self, mut response: Response<B>) -> Response<B> {
-        if let Some(key) = self.key {
-            status::show_key(response.headers_mut(), key);
-        }
-        self.exposure.expose(&mut response);
-        response
-    }
-
-    fn on_all<B, E>(
-        self,
-        answering: impl Future<Output = Result<Response<B>, E>> + Send + 'static,
-    ) -> Pin<Box<dyn Future<Output = Result<Response<B>, E>> + Send>>
-    where
-        B: 'static,
-        E: 'static,
-    {
-        if self.key.is_none() && self.exposure == Exposure::Field {
-            return Box::pin(answering);
-        }
-        Box::pin(async move { Ok(self.on(answering.await?)) })
-    }
 }
 
 /// A buffer for the key on loan from the thread, so that a hit allocates none.

@@ -1,5 +1,5 @@
 //! The way of a miss, as the request walks it: join the flight, wait for its news, answer; or, when
-//! the wait has been long enough, [`fallback`].
+//! the wait has been long enough, [`fallback`]. What the news are to one request is in [`heeding`].
 //!
 //! The other half, what the flight itself does, begins in [`leading`]; how it drives the inner service
 //! is in [`build`], and what the starter of a build gets of it in [`delivery`].
@@ -8,6 +8,7 @@ mod build;
 mod delivery;
 mod ending;
 mod fallback;
+mod heeding;
 mod keeper;
 mod landing;
 mod leading;
@@ -18,7 +19,7 @@ mod tag;
 
 use std::{panic::resume_unwind, pin::pin, sync::Arc};
 
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep_until},
@@ -35,13 +36,13 @@ use crate::{
     asked::{Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
-    entry::{self, Entry, Fields},
-    flight::{Failure, Flight, Joined, News, Pilot, Seat, Verdict},
+    entry::Entry,
+    flight::{Flight, Joined, Pilot, Seat},
     key::{Class, Digest, Key},
     memos::Note,
     policy::Policy,
     shared::Slot,
-    status::{End, Forward, Outcome},
+    status::{Forward, Outcome},
 };
 
 /// So often a request starts over; then it goes its own way.
@@ -101,7 +102,7 @@ where
 {
     /// Answers the request.
     pub(crate) async fn run(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
-        let deadline = self.asked.arrived + self.policy.pace.wait_timeout(self.policy.wait_timeout);
+        let deadline = self.deadline();
         if self.policy.min_uses > 1 {
             self.cache.local().use_once_more(&self.resource);
         }
@@ -121,7 +122,7 @@ where
     /// no other answer, else it passes to the inner service as it is.
     pub(crate) async fn look(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
         self.asked.errand = Errand::Look;
-        let deadline = self.asked.arrived + self.policy.pace.wait_timeout(self.policy.wait_timeout);
+        let deadline = self.deadline();
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
             _ if self.asked.wants_an_entry_or_nothing() => {
@@ -280,136 +281,16 @@ where
         }
     }
 
-    /// Acts on the flight's news as one of its waiters.
-    fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
-        match news {
-            News::None => Waited::Again,
-            News::Streaming(stream) if !self.opens(&stream.head.headers) => {
-                Waited::Free(Forward::Request, "authorization")
-            }
-            News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
-                let outcome = Outcome::forward(self.reason(), End::Collapsed);
-                self.cache.count().collapsed();
-                Waited::Answered(answer::from_stream(
-                    (&stream, seat.presence()),
-                    self.asked.wanted(),
-                    outcome,
-                ))
-            }
-            News::Streaming(stream) => self.elsewhere(stream.head.fields()),
-            News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Found(entry) => match self.use_of(&entry, seat) {
-                Use::Answer if !self.asked.takes(&entry, Instant::now()) => {
-                    seat.close();
-                    Waited::Again
-                }
-                Use::Answer => Waited::Answered(self.hit(&entry)),
-                Use::Elsewhere => self.elsewhere(entry.head.fields()),
-                Use::Closed => Waited::Free(Forward::Request, "authorization"),
-                Use::None => Waited::Again,
-            },
-            News::Landed(verdict) => self.accept(verdict, seat),
-        }
-    }
-
-    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
-        match verdict {
-            Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
-                match self.use_of(&entry, seat) {
-                    Use::Answer => Waited::Answered(self.collapsed(&entry)),
-                    Use::Elsewhere => self.elsewhere(entry.head.fields()),
-                    Use::Closed => Waited::Free(Forward::Request, "authorization"),
-                    Use::None => Waited::Again,
-                }
-            }
-            Verdict::Uncacheable => Waited::Free(self.reason(), "uncacheable"),
-            Verdict::TooLarge => Waited::Free(self.reason(), "too-large"),
-            Verdict::Failed(failure) => {
-                let outcome = |ttl| {
-                    Outcome::forward(self.reason(), End::CollapsedStoodIn { ttl })
-                        .because("stale-if-error")
-                };
-                Waited::Answered(self.failed(&failure, outcome))
-            }
-            Verdict::Abandoned => Waited::Again,
-        }
-    }
-
-    /// What an entry that the flight has come to is to this request.
-    fn use_of(&self, entry: &Entry, seat: &Seat) -> Use {
-        let came_late = self.asked.arrived > entry.lifetime.received;
-        if !entry.head.fits(&self.asked.headers) {
-            Use::Elsewhere
-        } else if !self.opens(&entry.head.headers) {
-            Use::Closed
-        } else if !entry.may_answer(seat.joined, self.cache.purges())
-            || came_late && !entry.worth(Instant::now()).answers()
-        {
-            // The flight is still there, but not for those who come now.
-            seat.close();
-            Use::None
-        } else {
-            Use::Answer
-        }
-    }
-
-    fn opens(&self, headers: &HeaderMap) -> bool {
-        self.policy.opens(headers, self.asked.authorization)
-    }
-
-    /// Looks again under the variant that this request asks for.
-    fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
-        if let Some(fields) = fields {
-            self.key = self
-                .resource
-                .variant(&entry::values(&fields, &self.asked.headers));
-            let known = self.cache.local().entry(&self.key, self.cache.purges());
-            self.stale = known.filter(|known| self.opens(&known.head.headers));
-        }
-        Waited::Again
-    }
-
-    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
-        self.cache.count().shared_hit();
-        answer::hit(entry, self.asked.wanted(), Instant::now())
-    }
-
-    fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
-        let now = Instant::now();
-        self.cache.count().collapsed();
-        let outcome = Outcome::forward(self.reason(), End::Collapsed);
-        answer::from_entry(entry, self.asked.wanted(), now, outcome)
-    }
-
-    /// A failure that others share: a stale entry if it may stand in, else the failure itself.
-    fn failed(
-        &self,
-        failure: &Failure,
-        outcome: impl FnOnce(i64) -> Outcome,
-    ) -> Response<Body<ResBody>> {
-        self.stale_fallback(outcome).unwrap_or_else(|| {
-            self.cache.count().failed();
-            let status =
-                failure.unless(|head| head.fits(&self.asked.headers) && self.opens(&head.headers));
-            let failure = status.as_ref().unwrap_or(failure);
-            answer::failed(failure, self.asked.wanted(), self.reason())
-        })
+    /// When its wait is over.
+    fn deadline(&self) -> Instant {
+        let configured = self.policy.wait_timeout;
+        self.asked.arrived + self.policy.pace.wait_timeout(configured)
     }
 
     fn reason(&self) -> Forward {
         self.asked
             .reason(self.stale.as_deref(), (&self.resource, &self.key))
     }
-}
-
-/// Whether an entry answers a request.
-enum Use {
-    Answer,
-    /// Another variant does.
-    Elsewhere,
-    /// It is not meant for requests with credentials.
-    Closed,
-    None,
 }
 
 /// Whether a stale entry will do once the soft timeout has passed.

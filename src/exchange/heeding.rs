@@ -1,0 +1,151 @@
+//! What a flight's news are to one of the requests in it.
+
+use http::{HeaderMap, Request, Response};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::{Exchange, Waited};
+use crate::{
+    answer,
+    body::{Body, BoxError},
+    entry::{self, Entry, Fields},
+    flight::{Failure, News, Seat, Verdict},
+    status::{End, Forward, Outcome},
+};
+
+impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    ReqBody: Send + 'static,
+    ResBody: http_body::Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError>,
+{
+    /// Acts on the flight's news as one of its waiters.
+    pub(super) fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
+        match news {
+            News::None => Waited::Again,
+            News::Streaming(stream) if !self.opens(&stream.head.headers) => {
+                Waited::Free(Forward::Request, "authorization")
+            }
+            News::Streaming(stream) if stream.head.fits(&self.asked.headers) => {
+                let outcome = Outcome::forward(self.reason(), End::Collapsed);
+                self.cache.count().collapsed();
+                Waited::Answered(answer::from_stream(
+                    (&stream, seat.presence()),
+                    self.asked.wanted(),
+                    outcome,
+                ))
+            }
+            News::Streaming(stream) => self.elsewhere(stream.head.fields()),
+            News::Elsewhere(fields) => self.elsewhere(Some(fields)),
+            News::Found(entry) => match self.use_of(&entry, seat) {
+                Use::Answer if !self.asked.takes(&entry, Instant::now()) => {
+                    seat.close();
+                    Waited::Again
+                }
+                Use::Answer => Waited::Answered(self.hit(&entry)),
+                Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                Use::Closed => Waited::Free(Forward::Request, "authorization"),
+                Use::None => Waited::Again,
+            },
+            News::Landed(verdict) => self.accept(verdict, seat),
+        }
+    }
+
+    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
+        match verdict {
+            Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
+                match self.use_of(&entry, seat) {
+                    Use::Answer => Waited::Answered(self.collapsed(&entry)),
+                    Use::Elsewhere => self.elsewhere(entry.head.fields()),
+                    Use::Closed => Waited::Free(Forward::Request, "authorization"),
+                    Use::None => Waited::Again,
+                }
+            }
+            Verdict::Uncacheable => Waited::Free(self.reason(), "uncacheable"),
+            Verdict::TooLarge => Waited::Free(self.reason(), "too-large"),
+            Verdict::Failed(failure) => {
+                let outcome = |ttl| {
+                    Outcome::forward(self.reason(), End::CollapsedStoodIn { ttl })
+                        .because("stale-if-error")
+                };
+                Waited::Answered(self.failed(&failure, outcome))
+            }
+            Verdict::Abandoned => Waited::Again,
+        }
+    }
+
+    /// What an entry that the flight has come to is to this request.
+    fn use_of(&self, entry: &Entry, seat: &Seat) -> Use {
+        let came_late = self.asked.arrived > entry.lifetime.received;
+        if !entry.head.fits(&self.asked.headers) {
+            Use::Elsewhere
+        } else if !self.opens(&entry.head.headers) {
+            Use::Closed
+        } else if !entry.may_answer(seat.joined, self.cache.purges())
+            || came_late && !entry.worth(Instant::now()).answers()
+        {
+            // The flight is still there, but not for those who come now.
+            seat.close();
+            Use::None
+        } else {
+            Use::Answer
+        }
+    }
+
+    pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
+        self.policy.opens(headers, self.asked.authorization)
+    }
+
+    /// Looks again under the variant that this request asks for.
+    fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
+        if let Some(fields) = fields {
+            self.key = self
+                .resource
+                .variant(&entry::values(&fields, &self.asked.headers));
+            let known = self.cache.local().entry(&self.key, self.cache.purges());
+            self.stale = known.filter(|known| self.opens(&known.head.headers));
+        }
+        Waited::Again
+    }
+
+    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        self.cache.count().shared_hit();
+        answer::hit(entry, self.asked.wanted(), Instant::now())
+    }
+
+    fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
+        let now = Instant::now();
+        self.cache.count().collapsed();
+        let outcome = Outcome::forward(self.reason(), End::Collapsed);
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
+    }
+
+    /// A failure that others share: a stale entry if it may stand in, else the failure itself.
+    pub(super) fn failed(
+        &self,
+        failure: &Failure,
+        outcome: impl FnOnce(i64) -> Outcome,
+    ) -> Response<Body<ResBody>> {
+        self.stale_fallback(outcome).unwrap_or_else(|| {
+            self.cache.count().failed();
+            let status =
+                failure.unless(|head| head.fits(&self.asked.headers) && self.opens(&head.headers));
+            let failure = status.as_ref().unwrap_or(failure);
+            answer::failed(failure, self.asked.wanted(), self.reason())
+        })
+    }
+}
+
+/// Whether an entry answers a request.
+enum Use {
+    Answer,
+    /// Another variant does.
+    Elsewhere,
+    /// It is not meant for requests with credentials.
+    Closed,
+    None,
+}
