@@ -32,15 +32,11 @@ pub(crate) use self::{
     coherence::{Coherence, Watch},
     outage::{Effect, Fault, Outage},
     tier::{
-        Answer, Answers, Claim, Claimed, Fill, Filled, Held, Lease, Marker, Place, Purpose,
-        Release, Slot, TOLD, Tier, Told,
+        Answers, Claim, Claimed, Fill, Filled, Held, Lease, Marker, Place, Purpose, Release, Slot,
+        TOLD, Tier,
     },
 };
-use crate::{
-    cache::LinkHealth,
-    key::Digest,
-    purges::Purge,
-};
+use crate::{cache::LinkHealth, key::Digest, purges::Purge};
 
 /// The shared tier as the rest of the crate sees it.
 #[derive(Debug)]

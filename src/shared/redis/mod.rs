@@ -15,8 +15,9 @@ use redis::Client;
 
 use self::{follow::Follow, names::Names};
 use super::{
-    Answer, Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage,
-    Release, Tier, Told,
+    Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
+    Tier,
+    tier::{Answer, Told},
 };
 use crate::{
     cache::LinkHealth,
