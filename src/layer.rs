@@ -141,10 +141,20 @@ impl BufferLayer {
                  kept in this process"
             );
         }
-        let Some(lease_ttl) = self.cache.shared().map(|shared| shared.lease_ttl()) else {
+        let Some(shared) = self.cache.shared() else {
             return;
         };
+        let (lease_ttl, redis_budget) = (shared.lease_ttl(), shared.longest());
         let wait_timeout = self.policy.wait_timeout;
+        if wait_timeout <= redis_budget {
+            tracing::warn!(
+                layer = self.policy.name.as_deref(),
+                ?wait_timeout,
+                ?redis_budget,
+                "wait_timeout is not longer than redis_budget: when Redis stands still, requests fall back \
+                 before anything is built"
+            );
+        }
         if wait_timeout <= lease_ttl {
             tracing::warn!(
                 layer = self.policy.name.as_deref(),

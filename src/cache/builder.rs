@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
 use crate::{
@@ -31,6 +31,7 @@ pub struct CacheBuilder {
     hit_for_miss: Duration,
     acknowledge_within: Duration,
     max_refreshes: usize,
+    shutdown_grace: Duration,
     namespace: String,
     lease_ttl: Duration,
     redis_budget: Duration,
@@ -56,6 +57,7 @@ impl Default for CacheBuilder {
             hit_for_miss: Duration::from_secs(30),
             acknowledge_within: Duration::from_secs(1),
             max_refreshes: 100,
+            shutdown_grace: Duration::from_secs(10),
             namespace: "stampede".to_owned(),
             lease_ttl: Duration::from_secs(3),
             redis_budget: Duration::from_millis(250),
@@ -104,6 +106,12 @@ impl CacheBuilder {
     /// and the next hit tries again.
     pub fn max_refreshes(mut self, refreshes: usize) -> Self {
         self.max_refreshes = refreshes;
+        self
+    }
+
+    /// How long [`Cache::shutdown`] lets builds go on. Default: 10 s.
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.shutdown_grace = grace;
         self
     }
 
@@ -218,6 +226,8 @@ impl CacheBuilder {
             failure_memo: self.failure_memo,
             hit_for_miss: self.hit_for_miss,
             acknowledge_within: self.acknowledge_within,
+            closed: watch::Sender::new(false),
+            shutdown_grace: self.shutdown_grace,
             refreshes: Arc::new(Semaphore::new(
                 self.max_refreshes.min(Semaphore::MAX_PERMITS),
             )),

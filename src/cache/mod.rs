@@ -4,13 +4,14 @@ mod builder;
 mod error;
 mod health;
 mod purge;
+mod shutdown;
 mod stats;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::Instant,
 };
 
@@ -69,6 +70,8 @@ struct Inner {
     hit_for_miss: Duration,
     acknowledge_within: Duration,
     refreshes: Arc<Semaphore>,
+    closed: watch::Sender<bool>,
+    shutdown_grace: Duration,
 }
 
 impl Cache {

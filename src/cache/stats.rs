@@ -10,7 +10,8 @@ pub struct Stats {
     pub hits: u64,
     /// Requests answered by a stale entry.
     pub stale: u64,
-    /// Requests answered by an entry of the shared tier.
+    /// Requests answered by an entry that the shared tier gave or confirmed, or would have if it were
+    /// there.
     pub shared_hits: u64,
     /// Requests answered by another request's build.
     pub collapsed: u64,
@@ -24,7 +25,7 @@ pub struct Stats {
     pub timed_out: u64,
     /// Failures of the shared tier.
     pub shared_failures: u64,
-    /// Local entries, as last counted.
+    /// Local entries.
     pub entries: u64,
     /// Their bytes.
     pub bytes: u64,

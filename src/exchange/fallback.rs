@@ -44,6 +44,7 @@ where
                         Waited::Error(error) => return Err(error),
                         Waited::Free(reason, detail) => return self.alone(reason, detail).await,
                         Waited::TimedOut | Waited::Again => {}
+                        Waited::Closed => return Ok(self.closed()),
                     }
                 }
                 Fallback::Reject => break,
@@ -54,6 +55,16 @@ where
             self.asked.wanted(),
             self.reason(),
         ))
+    }
+
+    /// What is asked for once the cache has shut down.
+    pub(super) fn closed(&self) -> Response<Body<ResBody>> {
+        let outcome = |ttl| {
+            let end = End::CollapsedStoodIn { ttl };
+            Outcome::forward(self.reason(), end).because("shutdown")
+        };
+        self.stale_fallback(outcome)
+            .unwrap_or_else(|| answer::unavailable("shutdown", self.asked.wanted(), self.reason()))
     }
 
     /// Answers this request by a build of its own that nobody shares.

@@ -109,8 +109,10 @@ impl Drop for Keeper {
         self.stop();
         if self.duty == Duty::Release {
             let (shared, lease) = (Arc::clone(&self.shared), Arc::clone(&self.lease));
+            let giving_back = shared.giving_back();
             // Without a runtime the lease's TTL does it.
             drop(task::spawn(async move {
+                let _until_then = giving_back;
                 // A tier that does not answer has the lease's TTL do it.
                 drop(shared.release(&lease, Release::Nothing).await);
             }));

@@ -80,8 +80,13 @@ where
         );
         span.follows_from(tracing::Span::current());
         // Without a runtime the flight ends here, and its starter goes its own way.
+        let closed = self.cache.closed();
         let flight = async move {
-            self.fly().await;
+            tokio::select! {
+                () = self.fly() => {}
+                // What it holds is given back, and those in it are told.
+                () = closed => {}
+            }
             drop(permit);
         };
         drop(task::spawn_in(span, flight));

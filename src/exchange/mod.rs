@@ -88,6 +88,8 @@ enum Waited<B, E> {
     /// The response is its own request's alone, or there is nothing to wait for.
     Free(Forward, &'static str),
     TimedOut,
+    /// The cache has shut down: nothing is built any more.
+    Closed,
 }
 
 impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
@@ -115,6 +117,7 @@ where
             }
             Waited::Free(reason, detail) => self.alone(reason, detail).await,
             Waited::TimedOut => self.fall_back().await,
+            Waited::Closed => Ok(self.closed()),
         }
     }
 
@@ -138,7 +141,7 @@ where
     /// Refreshes a stale entry that has already answered this request: nobody waits.
     pub(crate) fn refresh(self) {
         // What a HEAD would build is no entry.
-        if self.asked.method == Method::HEAD || self.note().is_some() {
+        if self.asked.method == Method::HEAD || self.note().is_some() || self.cache.is_closed() {
             return;
         }
         let Some(permit) = self.cache.refresh_permit() else {
@@ -154,6 +157,9 @@ where
     /// Joins flights until one has an answer for this request.
     async fn share(&mut self, slot: Slot, deadline: Instant) -> Waited<ResBody, S::Error> {
         for _ in 0..ATTEMPTS {
+            if self.cache.is_closed() {
+                return Waited::Closed;
+            }
             if let Some(answered) = self.remembered(slot) {
                 return answered;
             }

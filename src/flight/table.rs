@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     hash::BuildHasher as _,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -10,6 +11,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
+use tokio::sync::Notify;
 
 use super::{Flight, Pilot, Seat, Turned};
 use crate::{key::Key, purges::Moment};
@@ -25,6 +27,8 @@ struct Table {
     shards: [Mutex<HashMap<Key, Arc<Flight>, RandomState>>; SHARDS],
     hasher: RandomState,
     waiters: Arc<AtomicUsize>,
+    /// A flight has left.
+    left: Notify,
 }
 
 /// How many may wait.
@@ -67,6 +71,7 @@ impl Default for Flights {
             shards: std::array::from_fn(|_| Mutex::default()),
             hasher: RandomState::default(),
             waiters: Arc::default(),
+            left: Notify::new(),
         }))
     }
 }
@@ -132,6 +137,20 @@ impl Flights {
             .is_some_and(|known| Arc::ptr_eq(known, flight))
         {
             shard.remove(&flight.key);
+        }
+        drop(shard);
+        self.0.left.notify_waiters();
+    }
+
+    /// Waits until no flight is under way.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let mut left = pin!(self.0.left.notified());
+            left.as_mut().enable();
+            if self.len() == 0 {
+                return;
+            }
+            left.await;
         }
     }
 

@@ -21,7 +21,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
 
 use self::{
     breaker::{Breaker, Permit, Standing},
@@ -48,6 +51,17 @@ pub(crate) struct Shared {
     leases: Notice,
     entries: Notice,
     budget: Duration,
+    giving_back: Arc<watch::Sender<usize>>,
+}
+
+/// A lease is being given back; dropped, it is no more.
+#[derive(Debug)]
+pub(crate) struct GivingBack(Arc<watch::Sender<usize>>);
+
+impl Drop for GivingBack {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 /// The time that one request's flight may still spend on the shared tier.
@@ -64,7 +78,26 @@ impl Shared {
             leases: Notice::new("leases"),
             entries: Notice::new("entries"),
             budget,
+            giving_back: Arc::new(watch::Sender::new(0)),
         }
+    }
+
+    /// Notes that a lease is being given back in the background.
+    pub(crate) fn giving_back(&self) -> GivingBack {
+        self.giving_back.send_modify(|count| *count += 1);
+        GivingBack(Arc::clone(&self.giving_back))
+    }
+
+    /// Waits until no lease is being given back in the background.
+    pub(crate) async fn gave_all_back(&self) {
+        let mut counts = self.giving_back.subscribe();
+        // The sender lives as long as this does.
+        drop(counts.wait_for(|count| *count == 0).await);
+    }
+
+    /// What one request may spend on it at most.
+    pub(crate) fn longest(&self) -> Duration {
+        self.budget
     }
 
     pub(crate) fn budget(&self) -> Budget {

@@ -132,6 +132,9 @@ mod shapes;
 #[cfg(feature = "redis")]
 mod shared;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod shutdown;
+#[cfg(test)]
 mod staleness;
 #[cfg(test)]
 mod support;
