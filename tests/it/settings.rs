@@ -76,22 +76,40 @@ fn what_is_at_a_limit_is_taken_and_no_server_is_needed_for_that() {
     assert_eq!(refusal(|b| b.redis_budget(Duration::from_secs(60))), None);
 }
 
+/// What is warned of a layer that waits for so many seconds.
+fn warnings(cache: &Cache, wait: u64) -> Vec<String> {
+    let (log, _guard) = Log::start();
+    let layer = BufferLayer::new(cache.clone()).wait_timeout(Duration::from_secs(wait));
+    drop(layer.name("reports").layer(()));
+    log.lines("WARN", "wait_timeout")
+}
+
 #[test]
 fn a_wait_that_is_not_longer_than_a_lease_is_warned_of_with_both_names() {
-    let (log, _guard) = Log::start();
     let shared = Cache::builder().redis(NOWHERE).build().unwrap();
-    let warnings = |wait: u64| {
-        let before = log.lines("WARN", "wait_timeout").len();
-        let layer = BufferLayer::new(shared.clone()).wait_timeout(Duration::from_secs(wait));
-        drop(layer.name("reports").layer(()));
-        log.lines("WARN", "wait_timeout").split_off(before)
-    };
 
-    assert!(warnings(5).is_empty());
-    let said = warnings(3);
+    assert!(warnings(&shared, 5).is_empty());
+    let said = warnings(&shared, 3);
     assert_eq!(said.len(), 1);
     assert!(
         said[0].contains("lease_ttl") && said[0].contains("reports"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_wait_that_is_not_longer_than_the_redis_budget_is_warned_of_with_both_names() {
+    let patient = Cache::builder()
+        .redis(NOWHERE)
+        .redis_budget(Duration::from_secs(6))
+        .build()
+        .unwrap();
+
+    assert!(warnings(&patient, 7).is_empty());
+    let said = warnings(&patient, 5);
+    assert_eq!(said.len(), 1);
+    assert!(
+        said[0].contains("redis_budget") && said[0].contains("reports"),
         "{said:?}"
     );
 }
