@@ -69,6 +69,9 @@ mod keys;
 #[cfg(feature = "redis")]
 mod leases;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod lifetimes;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod lock_cancel;
@@ -137,3 +140,6 @@ mod support;
 mod variants;
 #[cfg(test)]
 mod waiting;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod workers;
