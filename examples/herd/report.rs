@@ -68,7 +68,9 @@ impl Format {
             "{workers}, {redis}, {} requests at once on open connections, {} ms to build a response.",
             options.requests, options.build_ms,
         );
-        println!("Times are from sending a request to the last byte of its answer. Waited: how many answers");
+        println!(
+            "Times are from sending a request to the last byte of its answer. Waited: how many answers"
+        );
         println!("were not there when their requests came, where that is the question.");
     }
 

@@ -116,6 +116,9 @@ mod operations;
 #[cfg(feature = "redis")]
 mod purging;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod races;
+#[cfg(test)]
 #[cfg(all(feature = "axum", feature = "redis"))]
 mod readme;
 #[cfg(test)]
