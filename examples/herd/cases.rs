@@ -17,6 +17,36 @@ const LARGE: usize = 256 * 1024;
 /// A lifetime that a herd outlives and that is soon over.
 pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(2);
 
+/// How the layer is set up beyond what the case needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    Plain,
+    /// What is stale answers while it is refreshed.
+    Stale,
+    /// Hits refresh what will soon be stale.
+    Early,
+}
+
+impl Manner {
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Stale, Self::Early];
+
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Plain => "/protected",
+            Self::Stale => "/protected-stale",
+            Self::Early => "/protected-early",
+        }
+    }
+
+    fn of(self, layer: BufferLayer) -> BufferLayer {
+        match self {
+            Self::Plain => layer,
+            Self::Stale => layer.stale_while_revalidate(Duration::from_secs(60)),
+            Self::Early => layer.early_refresh(1.0),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Case {
     /// Nothing is stored yet.
@@ -52,8 +82,9 @@ impl Case {
     }
 
     /// The layer under test: its defaults, but for what the case needs.
-    pub(crate) fn layer(self, cache: Cache, build_time: Duration) -> BufferLayer {
+    pub(crate) fn layer(self, manner: Manner, cache: Cache, build_time: Duration) -> BufferLayer {
         let layer = BufferLayer::new(cache).ttl(Duration::from_secs(60));
+        let layer = manner.of(layer);
         match self {
             Self::Expired => layer.ttl(SHORT_LIFE),
             Self::Slow => layer.wait_timeout(build_time / 2),

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::Failed;
+use crate::{Failed, worker::WAITED};
 
 /// Nobody waits longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,9 +28,17 @@ pub(crate) struct Shot {
     pub(crate) end: End,
 }
 
+/// Whether the answer was there when the request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    None,
+    /// A build had to end first, its own or another's, or Redis was asked.
+    Some,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    Answered(u16),
+    Answered(u16, Wait),
     Failed,
 }
 
@@ -44,6 +52,8 @@ pub(crate) enum Pattern {
         others_after: Duration,
         leaves_after: Duration,
     },
+    /// Evenly over a time.
+    Steadily(Duration),
 }
 
 /// A connection that has sent nothing yet.
@@ -80,8 +90,15 @@ pub(crate) async fn stampede(
         });
         sleep(others_after).await;
     }
-    for line in lines {
-        herd.spawn(async move { Some(line.ask(path).await) });
+    let pause = match pattern {
+        Pattern::Steadily(time) => time / u32::try_from(requests)?,
+        _ => Duration::ZERO,
+    };
+    for (number, line) in (0..).zip(lines) {
+        herd.spawn(async move {
+            sleep(pause * number).await;
+            Some(line.ask(path).await)
+        });
     }
     // The lines come back with the shots: no connection closes before the last answer is there.
     let shots = herd.join_all().await.into_iter().flatten();
@@ -128,7 +145,7 @@ impl Line {
         };
         let latency = sent.elapsed();
         let end = match answer {
-            Ok(Ok(status)) => End::Answered(status),
+            Ok(Ok((status, wait))) => End::Answered(status, wait),
             Ok(Err(_)) | Err(_) => End::Failed,
         };
         (Shot { latency, end }, (sender, connection))
@@ -138,14 +155,19 @@ impl Line {
 async fn read(
     sender: &mut SendRequest<Empty<Bytes>>,
     request: Request<Empty<Bytes>>,
-) -> hyper::Result<u16> {
+) -> hyper::Result<(u16, Wait)> {
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
+    let wait = if answer.headers().contains_key(WAITED) {
+        Wait::Some
+    } else {
+        Wait::None
+    };
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {
         frame?;
     }
-    Ok(status)
+    Ok((status, wait))
 }
 
 /// All workers are the same site, whatever their addresses.

@@ -18,6 +18,12 @@ pub(crate) struct Outcome {
     #[serde(flatten)]
     pub(crate) protected: Figures,
     pub(crate) unprotected: Figures,
+    /// With stale serving, in the case where there is something stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stale: Option<Figures>,
+    /// With early refresh, under steady load over more than two lifetimes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) early: Option<Figures>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,6 +39,9 @@ pub(crate) struct Figures {
     /// Requests whose connection broke, or that nobody answered.
     pub(crate) errors: usize,
     pub(crate) redis_commands: u64,
+    /// Requests whose answer was not there when they came, where that is the question.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waited: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +68,10 @@ impl Format {
             "{workers}, {redis}, {} requests at once on open connections, {} ms to build a response.",
             options.requests, options.build_ms,
         );
-        println!("Times are from sending a request to the last byte of its answer.");
+        println!(
+            "Times are from sending a request to the last byte of its answer. Waited: how many answers"
+        );
+        println!("were not there when their requests came, where that is the question.");
     }
 
     pub(crate) fn print(self, outcome: &Outcome) -> Result<(), Failed> {
@@ -88,9 +100,16 @@ fn table(outcome: &Outcome) -> Table {
             "answers",
             "errors",
             "Redis commands",
+            "waited",
         ]);
     table.add_row(outcome.unprotected.row("without"));
     table.add_row(outcome.protected.row("with"));
+    if let Some(stale) = &outcome.stale {
+        table.add_row(stale.row("and stale serving"));
+    }
+    if let Some(early) = &outcome.early {
+        table.add_row(early.row("and early refresh"));
+    }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -98,7 +117,7 @@ fn table(outcome: &Outcome) -> Table {
 }
 
 impl Figures {
-    fn row(&self, layer: &str) -> [String; 9] {
+    fn row(&self, layer: &str) -> [String; 10] {
         let answers = self
             .status
             .iter()
@@ -113,6 +132,8 @@ impl Figures {
             answers.collect::<Vec<_>>().join(", "),
             self.errors.to_string(),
             self.redis_commands.to_string(),
+            self.waited
+                .map_or_else(String::new, |waited| waited.to_string()),
         ]
     }
 }

@@ -6,11 +6,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Failed, Options,
-    cases::{Case, SHORT_LIFE},
-    client::{self, End, Pattern, Shot},
+    cases::{Case, Manner, SHORT_LIFE},
+    client::{self, End, Pattern, Shot, Wait},
     fleet::Fleet,
     report::{Figures, Outcome},
-    worker::{PROTECTED, UNPROTECTED},
+    worker::UNPROTECTED,
 };
 
 /// In the case of a client that leaves: when it does, and when the others come.
@@ -25,21 +25,24 @@ pub(crate) async fn case(case: Case, options: &Options) -> Result<Vec<Outcome>, 
         options,
         fleet,
     };
-    let unprotected = trial.wave(UNPROTECTED).await?;
-    if case == Case::Expired {
-        trial.expire().await?;
-    }
-    let protected = trial.wave(PROTECTED).await?;
+    let unprotected = trial.wave(UNPROTECTED, trial.pattern()).await?;
+    let protected = trial.protected(Manner::Plain).await?;
     let outcome = |name, protected| Outcome {
         case: name,
         story: case.story(),
         workers: options.workers,
         protected,
         unprotected: unprotected.clone(),
+        stale: None,
+        early: None,
     };
     let mut outcomes = vec![outcome(case.name(), protected)];
+    if let (Case::Expired, [outcome]) = (case, &mut outcomes[..]) {
+        outcome.stale = Some(trial.protected(Manner::Stale).await?);
+        outcome.early = Some(trial.protected(Manner::Early).await?);
+    }
     if case == Case::Uncacheable {
-        let second = trial.wave(PROTECTED).await?;
+        let second = trial.protected(Manner::Plain).await?;
         outcomes.push(outcome(format!("{}-second-wave", case.name()), second));
     }
     Ok(outcomes)
@@ -53,11 +56,30 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    async fn wave(&self, path: &'static str) -> Result<Figures, Failed> {
+    /// A wave on the layer, set up so.
+    async fn protected(&self, manner: Manner) -> Result<Figures, Failed> {
+        if self.case == Case::Expired {
+            self.fill(manner.path()).await?;
+        }
+        match (self.case, manner) {
+            // What is asked for all the time is to be refreshed before it expires.
+            (Case::Expired, Manner::Early) => {
+                let pattern = Pattern::Steadily(SHORT_LIFE.mul_f64(2.5));
+                self.wave(manner.path(), pattern).await
+            }
+            (Case::Expired, _) => {
+                sleep(SHORT_LIFE).await;
+                self.wave(manner.path(), self.pattern()).await
+            }
+            _ => self.wave(manner.path(), self.pattern()).await,
+        }
+    }
+
+    async fn wave(&self, path: &'static str, pattern: Pattern) -> Result<Figures, Failed> {
         let requests = usize::try_from(self.options.requests)?;
         self.settle().await?;
         let commands = self.commands().await?;
-        let shots = client::stampede(&self.fleet.addresses, path, requests, self.pattern()).await?;
+        let shots = client::stampede(&self.fleet.addresses, path, requests, pattern).await?;
         let commands = self.settle().await? - commands;
         let builds = self.fleet.take_builds().await?;
         Ok(Figures {
@@ -65,6 +87,7 @@ impl Trial<'_> {
             builds: builds.count,
             peak_builds: builds.peak,
             redis_commands: commands,
+            waited: (self.case == Case::Expired).then(|| waited(&shots)),
             ..figures(&shots)
         })
     }
@@ -79,12 +102,11 @@ impl Trial<'_> {
         }
     }
 
-    /// Has the response stored in every worker, and waits until it is stale.
-    async fn expire(&self) -> Result<(), Failed> {
+    /// Has the response stored in every worker.
+    async fn fill(&self, path: &'static str) -> Result<(), Failed> {
         for &address in &self.fleet.addresses {
-            client::fetch(address, PROTECTED).await?;
+            client::fetch(address, path).await?;
         }
-        sleep(SHORT_LIFE).await;
         self.fleet.take_builds().await.map(drop)
     }
 
@@ -141,7 +163,7 @@ fn figures(shots: &[Shot]) -> Figures {
     let mut errors = 0;
     for shot in shots {
         match shot.end {
-            End::Answered(code) => *status.entry(code).or_default() += 1,
+            End::Answered(code, _) => *status.entry(code).or_default() += 1,
             End::Failed => errors += 1,
         }
     }
@@ -153,6 +175,12 @@ fn figures(shots: &[Shot]) -> Figures {
         errors,
         ..Figures::default()
     }
+}
+
+/// How many of them were answered, and not at once.
+fn waited(shots: &[Shot]) -> usize {
+    let waited = |shot: &&Shot| matches!(shot.end, End::Answered(_, Wait::Some));
+    shots.iter().filter(waited).count()
 }
 
 /// The least of the sorted `values` that `percent` of them do not exceed, to a tenth.

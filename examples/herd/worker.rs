@@ -1,25 +1,40 @@
-//! One worker: a real axum server on a random loopback port, with one expensive route twice,
-//! without and with the layer.
+//! One worker: a real axum server on a random loopback port, with one expensive route several times,
+//! without the layer and with it in each manner.
 
 use std::{
     io,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
+    task::Poll,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
-    Json, Router, extract::State, response::Response, routing::get, serve::ListenerExt as _,
+    Json, Router,
+    extract::{Request, State},
+    middleware::{Next, from_fn},
+    response::Response,
+    routing::get,
+    serve::ListenerExt as _,
 };
 use clap::Args;
+use futures_util::poll;
+use http::{HeaderName, HeaderValue};
 use tokio::net::TcpListener;
 use tower_stampede::Cache;
 
-use crate::{Failed, cases::Case, parts::offspring};
+use crate::{
+    Failed,
+    cases::{Case, Manner},
+    parts::offspring,
+};
 
 pub(crate) const UNPROTECTED: &str = "/unprotected";
-pub(crate) const PROTECTED: &str = "/protected";
 /// Where a worker says when it built, and forgets it.
 pub(crate) const BUILDS: &str = "/builds";
+
+/// The field that says that an answer had to be waited for.
+pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-waited");
 
 /// When a build began and ended, in microseconds of the machine's clock.
 pub(crate) type Build = (u64, u64);
@@ -44,7 +59,7 @@ pub(crate) async fn run(options: WorkerOptions) -> Result<(), Failed> {
     announce(&listener)?;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     tokio::select! {
-        served = axum::serve(listener, app(&options, cache)) => served?,
+        served = axum::serve(listener, app(&options, &cache)) => served?,
         () = offspring::orphaned() => {}
     }
     Ok(())
@@ -59,19 +74,39 @@ fn cache(options: &WorkerOptions) -> Result<Cache, Failed> {
     Ok(builder.build()?)
 }
 
-fn app(options: &WorkerOptions, cache: Cache) -> Router {
+fn app(options: &WorkerOptions, cache: &Cache) -> Router {
     let build_time = Duration::from_millis(options.build_ms);
-    let layer = options.case.layer(cache, build_time);
     let site = Site {
         case: options.case,
         build_time,
         builds: Arc::default(),
     };
-    Router::new()
-        .route(PROTECTED, get(report).layer(layer))
+    let app = Router::new()
         .route(UNPROTECTED, get(report))
-        .route(BUILDS, get(take_builds))
+        .route(BUILDS, get(take_builds));
+    let protected = |app: Router<Site>, manner: Manner| {
+        let layer = options.case.layer(manner, cache.clone(), build_time);
+        app.route(manner.path(), get(report).layer(layer))
+    };
+    Manner::ALL
+        .into_iter()
+        .fold(app, protected)
+        .layer(from_fn(tell_waits))
         .with_state(site)
+}
+
+/// Marks the answers that were not there when their requests came.
+async fn tell_waits(request: Request, next: Next) -> Response {
+    let mut answering = pin!(next.run(request));
+    match poll!(answering.as_mut()) {
+        Poll::Ready(response) => response,
+        Poll::Pending => {
+            let mut response = answering.await;
+            let mark = HeaderValue::from_static("1");
+            response.headers_mut().insert(WAITED, mark);
+            response
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -126,7 +126,8 @@ impl Cache {
 
     /// Marks as stale what `target` reaches, from now on: it is served while it is refreshed, or in
     /// place of a failure, for as long as its stale windows say (RFC 5861), and what has none is gone.
-    /// All else is as for [`purge`](Self::purge).
+    /// Of several soft purges the last one counts, though nothing is served past the lifetime and the
+    /// stale window that it was stored with. All else is as for [`purge`](Self::purge).
     ///
     /// # Errors
     ///

@@ -193,6 +193,11 @@ impl Entry {
         self.current().fresh_until
     }
 
+    /// When it is no answer any more, not even in place of a failure.
+    pub(crate) fn usable_until(&self) -> Instant {
+        self.current().usable_until()
+    }
+
     #[inline]
     pub(crate) fn worth(&self, now: Instant) -> Worth {
         match self.softened.get() {

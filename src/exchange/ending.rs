@@ -202,9 +202,9 @@ where
     pub(super) async fn fail(mut self, failure: Failure, detail: &'static str) {
         tracing::debug!(detail, "the build failed");
         let failure = Arc::new(failure);
-        let stale = self
-            .stand_in()
-            .map(|stale| Arc::new(Failure::Stale(Arc::clone(stale))));
+        let stand_in = self.stand_in().map(Arc::clone);
+        let usable_until = stand_in.as_ref().map(|stale| stale.usable_until());
+        let stale = stand_in.map(|stale| Arc::new(Failure::Stale(stale)));
         // Not sealed: who comes before it is remembered shares it here.
         self.land(Verdict::Failed(
             stale.clone().unwrap_or_else(|| Arc::clone(&failure)),
@@ -212,8 +212,11 @@ where
         let key = self.asked.key_in_class(&self.key);
         let failures = self.cache.memos().failures(&key).saturating_add(1);
         let memo = self.cache.failure_memo();
-        let period = match stale {
-            Some(_) => back_off(memo, failures),
+        let period = match usable_until {
+            // What is remembered is not served for longer than the entry itself.
+            Some(end) => {
+                back_off(memo, failures).min(end.saturating_duration_since(Instant::now()))
+            }
             None => memo,
         };
         let entry = failure.as_entry(self.pilot.flight().began);

@@ -88,6 +88,23 @@ fn one_worker_builds_once_and_answers_everyone() {
 }
 
 #[test]
+fn nobody_ever_waits_where_what_is_stale_is_served_or_refreshed_ahead_of_time() {
+    let options = ["--requests", "2000", "--case", "expired"];
+    let report = reports(&options).remove(0);
+    let measured = |manner: &str| (count(&report[manner]["waited"]), &report[manner]["status"]);
+    let all = serde_json::json!({"200": 2000});
+
+    assert_eq!(count(&report["unprotected"]["waited"]), 2000, "{report}");
+    assert!(count(&report["waited"]) > 0, "{report}");
+    assert_eq!(measured("stale"), (0, &all), "{report}");
+    assert_eq!(count(&report["stale"]["builds"]), 1, "{report}");
+    assert_eq!(measured("early"), (0, &all), "{report}");
+    // For two and a half lives.
+    let builds = count(&report["early"]["builds"]);
+    assert!((2..=4).contains(&builds), "{report}");
+}
+
+#[test]
 fn a_failing_build_is_not_repeated() {
     let failing = report("failing");
     let panicking = report("panicking");

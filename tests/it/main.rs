@@ -71,6 +71,9 @@ mod keys;
 #[cfg(feature = "redis")]
 mod leases;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod lifetimes;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod lock_cancel;
@@ -115,6 +118,9 @@ mod operations;
 #[cfg(feature = "redis")]
 mod purging;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod races;
+#[cfg(test)]
 #[cfg(all(feature = "axum", feature = "redis"))]
 mod readme;
 #[cfg(test)]
@@ -142,3 +148,6 @@ mod support;
 mod variants;
 #[cfg(test)]
 mod waiting;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod workers;

@@ -391,3 +391,123 @@ async fn a_handler_that_says_no_cache_is_not_cached() {
     texts.dedup();
     assert_eq!(texts.len(), 5, "each has its own");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_may_have_any_name() {
+    const LONG: usize = 10_000;
+    let names = [
+        String::new(),
+        " ".to_owned(),
+        "!".to_owned(),
+        "~!".to_owned(),
+        "~prices".to_owned(),
+        "prices, and more".to_owned(),
+        "*".to_owned(),
+        "{a}:{b}".to_owned(),
+        "\r\nSET a b\r\n".to_owned(),
+        "\0\u{7f}".to_owned(),
+        "Preise für Käse 🧀".to_owned(),
+        "http://shop.example/a".to_owned(),
+        "x".repeat(LONG),
+    ];
+    for (_redis, caches) in fleets() {
+        let handler = Handler::open();
+        let tagged = |cache: &Cache| {
+            layer(cache).tags_with({
+                let names = names.clone();
+                move |request| {
+                    let number = request
+                        .uri
+                        .path()
+                        .trim_start_matches('/')
+                        .parse::<usize>()
+                        .unwrap();
+                    names.get(number).cloned()
+                }
+            })
+        };
+        let workers: Vec<_> = caches
+            .iter()
+            .map(|cache| handler.worker(&tagged(cache), text))
+            .collect();
+        for (number, name) in names.iter().enumerate() {
+            let mut before = Vec::new();
+            for other in 0..=names.len() {
+                before.push(read_by_all(&workers, &caches, &format!("/{other}")).await);
+            }
+
+            let purged = caches[0].purge_tag(name).await.unwrap();
+
+            assert!(purged.is_complete(), "{name:?}");
+            for (other, before) in before.iter().enumerate() {
+                let after = read_by_all(&workers, &caches, &format!("/{other}")).await;
+                assert_eq!(after != *before, other == number, "{name:?}: {other}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_purges_by_a_request() {
+    let cache = Cache::in_memory();
+    let respond = |build: usize, request: &Incoming| {
+        let mut response = text(build, request);
+        if request.method() != http::Method::GET {
+            // As a router says that has no handler for it.
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+        }
+        response
+    };
+    let worker = Handler::open().worker(&layer(&cache), respond);
+    worker.get("/a").await;
+
+    for (method, field) in [
+        ("GET", ("x-purge", "1")),
+        ("GET", ("cache-tag", "a")),
+        ("GET", ("cache-control", "no-cache")),
+        ("GET", ("pragma", "no-cache")),
+        ("PURGE", ("x-key", "a")),
+        ("BAN", ("x-key", "a")),
+        ("REFRESH", ("x-key", "a")),
+    ] {
+        let mut request = get("/b");
+        *request.uri_mut() = uri("/a");
+        *request.method_mut() = method.parse().unwrap();
+        let (name, value) = field;
+        request
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+        worker.send(request).await;
+        assert_eq!(
+            worker.get("/a").await.text(),
+            "build 1",
+            "{method} {field:?}"
+        );
+    }
+}
+
+/// More purges than are remembered forget nothing that they purged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_purges_of_other_tags_leaves_an_entry_alone_until_its_own_comes() {
+    for (_redis, caches) in fleets() {
+        let handler = Handler::open();
+        let workers: Vec<_> = caches
+            .iter()
+            .map(|cache| handler.worker(&layer(cache).tags(["own"]), text))
+            .collect();
+        read_by_all(&workers, &caches, "/a").await;
+
+        let mut flood = tokio::task::JoinSet::new();
+        for number in 0..500 {
+            let cache = caches[number % caches.len()].clone();
+            flood.spawn(async move { cache.purge_tag(number.to_string()).await.unwrap() });
+        }
+        for purged in flood.join_all().await {
+            assert!(purged.is_complete(), "{purged:?}");
+        }
+        assert_eq!(read_by_all(&workers, &caches, "/a").await, "build 1");
+
+        caches[0].purge_tag("own").await.unwrap();
+        assert_eq!(read_by_all(&workers, &caches, "/a").await, "build 2");
+    }
+}

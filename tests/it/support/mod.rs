@@ -12,6 +12,8 @@ pub mod client;
 pub mod log;
 pub mod origin;
 #[cfg(feature = "redis")]
+pub mod process;
+#[cfg(feature = "redis")]
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -76,7 +76,7 @@ impl Handler {
                 Ok::<_, Infallible>(respond(build, &request))
             }
         });
-        Worker(BoxCloneSyncService::new(layer.layer(inner)))
+        Worker::behind(layer, inner)
     }
 }
 
@@ -99,6 +99,16 @@ impl Answer {
 pub struct Worker(Service);
 
 impl Worker {
+    /// A worker whose handler is `inner`.
+    pub fn behind<S>(layer: &BufferLayer, inner: S) -> Self
+    where
+        S: tower::Service<Incoming, Response = Outgoing, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send,
+    {
+        Self(BoxCloneSyncService::new(layer.layer(inner)))
+    }
+
     pub async fn get(&self, path: &str) -> Answer {
         self.send(get(path)).await
     }
