@@ -91,6 +91,7 @@ impl Seek<'_> {
         let mut poll = Poll::default();
         let mut awaited = None;
         let mut purpose = self.purpose();
+        let mut unwanted = None;
         loop {
             let Ok(token) = Token::random() else {
                 return Sought::build(None, self.trusted());
@@ -100,7 +101,7 @@ impl Seek<'_> {
                 place,
                 slot: self.slot,
                 token,
-                have: self.held(),
+                have: unwanted.take().or_else(|| self.held()),
                 purpose,
                 awaited,
                 lease_ttl: self.policy.pace.lease_ttl(shared.lease_ttl()),
@@ -111,8 +112,9 @@ impl Seek<'_> {
             let claimed = shared.claim(claim, &mut budget).await;
             let left = match self.take(claimed, began, awaited) {
                 Claims::Settled(sought) => return sought,
-                Claims::Renew => {
+                Claims::Renew(entry) => {
                     purpose = Purpose::Refresh;
+                    unwanted = Some(entry);
                     continue;
                 }
                 Claims::Busy { since, left } => {
@@ -173,7 +175,7 @@ impl Seek<'_> {
                 } else if self.asked.method == Method::HEAD {
                     Sought::build(None, Some(entry))
                 } else {
-                    return Claims::Renew;
+                    return Claims::Renew(entry);
                 }
             }
             Some(Claimed::Varies(fields)) => {
@@ -305,8 +307,8 @@ enum Claims {
         since: TierTime,
         left: Duration,
     },
-    /// There is a fresh entry that is not wanted.
-    Renew,
+    /// There is a fresh entry that is not wanted: have it renewed.
+    Renew(Arc<Entry>),
 }
 
 /// Who need not wait.
