@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use crate::time::LONGEST;
+
 /// So many builds are looked back on.
 const KNOWN: usize = 64;
 
@@ -54,9 +56,9 @@ impl Known {
 impl Pace {
     /// From now on timeouts are derived, within these limits.
     pub(crate) fn within(limits: RangeInclusive<Duration>) -> Self {
-        let limits = Some(limits);
+        let (least, most) = limits.into_inner();
         Self {
-            limits,
+            limits: Some(least.min(LONGEST)..=most.min(LONGEST)),
             ..Self::default()
         }
     }

@@ -144,9 +144,10 @@ impl Cache {
     async fn carry_out(&self, purge: Purge) -> Result<Purged, PurgeError> {
         let told = self.tell(purge, Some(self.0.acknowledge_within));
         match told.await {
+            // This process has purged, whether it was told of it or not.
             Ok((acknowledged, processes)) => Ok(Purged {
-                acknowledged,
-                processes,
+                acknowledged: acknowledged.max(1),
+                processes: processes.map(|processes| processes.max(1)),
             }),
             Err(source) => Err(PurgeError { source }),
         }

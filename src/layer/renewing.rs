@@ -5,7 +5,7 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use http::request;
 
 use super::BufferLayer;
-use crate::{early::Early, pace::Pace};
+use crate::{early::Early, pace::Pace, time::LONGEST};
 
 /// # Renewing entries
 impl BufferLayer {
@@ -35,7 +35,7 @@ impl BufferLayer {
     /// [`stale_while_revalidate`](Self::stale_while_revalidate)): then it gets the stale one, and the
     /// build goes on for those who come later. Default: as long as `wait_timeout`.
     pub fn stale_after(self, limit: Duration) -> Self {
-        self.with(|policy| policy.stale_after = Some(limit))
+        self.with(|policy| policy.stale_after = Some(limit.min(LONGEST)))
     }
 
     /// Derives the wait timeout from how long builds take: three times what 95 of a hundred of the last

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Method, Request, Version};
+use http::{HeaderName, Method, Request, Uri, Version};
 use http_body_util::Full;
 use tokio::time::sleep;
 use tower::Layer as _;
 use tower_stampede::{BufferLayer, Cache, Keyed, QueryKey};
 
 use crate::support::{
-    client::{ask, behind, builds, get, herd, minute, numbered, targets, with},
+    client::{Answer, ask, behind, builds, get, herd, minute, numbered, targets, with},
     origin::{Call, Origin, fresh, held_then, reply},
 };
 
@@ -50,6 +50,36 @@ async fn what_differs_in_the_form_of_the_authority_only_is_the_same() {
 
     assert_eq!(count, 1);
     assert_eq!((by_host.text(), by_http2.text()), ("build 1", "build 1"));
+}
+
+#[derive(Clone)]
+struct AsSent(Uri);
+
+#[tokio::test(start_paused = true)]
+async fn a_router_that_cuts_prefixes_off_says_where_it_keeps_the_uri() {
+    let (service, _origin) = numbered(|layer| {
+        layer.original_uri(|request| request.extensions.get::<AsSent>().map(|AsSent(uri)| uri))
+    });
+    let cut = |sent: &'static str| {
+        let mut request = get("/7");
+        request
+            .extensions_mut()
+            .insert(AsSent(Uri::from_static(sent)));
+        request
+    };
+
+    let mut answers = Vec::new();
+    for request in [
+        cut("/users/7"),
+        cut("/orders/7"),
+        get("/7"),
+        cut("/users/7"),
+    ] {
+        answers.push(ask(&service, request).await);
+    }
+
+    let texts: Vec<_> = answers.iter().map(Answer::text).collect();
+    assert_eq!(texts, ["build 1", "build 2", "build 3", "build 1"]);
 }
 
 #[tokio::test(start_paused = true)]

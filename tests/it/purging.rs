@@ -511,3 +511,37 @@ async fn a_flood_of_purges_of_other_tags_leaves_an_entry_alone_until_its_own_com
         assert_eq!(read_by_all(&workers, &caches, "/a").await, "build 2");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_can_be_told_a_purge_says_that_it_cannot_count() {
+    let redis = RedisServer::start();
+    let cache = cache(redis.url());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    worker.get("/a").await;
+    settled(&cache).await;
+    redis.command::<()>(&["ACL", "SETUSER", "default", "-publish"]);
+
+    let purged = cache.purge(&uri("/a")).await.unwrap();
+
+    assert_eq!((purged.acknowledged, purged.processes), (1, None));
+    assert!(!purged.is_complete());
+    assert_eq!(worker.get("/a").await.text(), "build 2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_does_nothing_else_purges_in_the_others() {
+    let redis = RedisServer::start();
+    let caches = [cache(redis.url()), cache(redis.url())];
+    let handler = Handler::open();
+    let workers: Vec<_> = caches
+        .iter()
+        .map(|cache| handler.worker(&layer(cache), text))
+        .collect();
+    read_by_all(&workers, &caches, "/a").await;
+    until(|| redis.clients("pubsub") == 2).await;
+
+    let purged = cache(redis.url()).purge(&uri("/a")).await.unwrap();
+
+    assert_eq!((purged.acknowledged, purged.processes), (3, Some(3)));
+    assert_eq!(read_by_all(&workers, &caches, "/a").await, "build 2");
+}

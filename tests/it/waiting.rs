@@ -274,7 +274,9 @@ async fn for_ever_is_a_time_like_any_other() {
         .keep_for_validation(Duration::MAX)
         .heuristic_freshness(Duration::MAX)
         .wait_timeout(Duration::MAX)
-        .build_timeout(Duration::MAX);
+        .build_timeout(Duration::MAX)
+        .stale_after(Duration::MAX)
+        .adaptive_timeouts(Duration::MAX..=Duration::MAX);
     let service = behind(&for_ever, &origin);
 
     for (path, builds) in [("/report", 1), ("/failing", 1), ("/private", 2)] {
@@ -284,6 +286,12 @@ async fn for_ever_is_a_time_like_any_other() {
             "{path}"
         );
     }
+    // Enough for the timeouts to be derived.
+    let reports: Vec<_> = (0..10)
+        .map(|number| format!("/report?page={number}"))
+        .collect();
+    let reports: Vec<_> = reports.iter().map(String::as_str).collect();
+    assert_eq!(targets(&service, &origin, &reports).await, 10);
 }
 
 // ===== what is not stored =====

@@ -310,6 +310,28 @@ async fn a_process_that_stands_still_is_not_counted_and_follows_when_it_goes_on(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_was_building_when_it_stood_still_through_a_purge_is_not_stored() {
+    let fleet = Fleet::warm(2, &["/other"]).await;
+    fleet.hold();
+    let early = fleet.workers[1].order("get /a");
+    until(|| fleet.builds() == 2).await;
+    fleet.workers[1].freeze();
+
+    assert_eq!(fleet.workers[0].order("purge /a").await, "1 of Some(2)");
+    let late = fleet.workers[0].order("get /a");
+    until(|| fleet.builds() == 3).await;
+    fleet.let_go();
+    assert!(late.await.starts_with("build 3 |"));
+    fleet.workers[1].thaw();
+
+    assert!(early.await.starts_with("build 2 |"));
+    assert_eq!(fleet.workers[0].get("/a").await.0, "build 3");
+    let follows = async { while fleet.workers[1].get("/a").await.0 != "build 3" {} };
+    tokio::time::timeout(AMPLE, follows).await.unwrap();
+    assert_eq!(fleet.builds(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_is_gone_is_not_waited_for() {
     let mut fleet = Fleet::warm(3, &["/a"]).await;
     drop(fleet.workers.pop());
