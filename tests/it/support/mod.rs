@@ -15,6 +15,8 @@ pub mod origin;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "tls")]
+pub mod tls;
 #[cfg(feature = "redis")]
 pub mod wire;
 #[cfg(feature = "redis")]
