@@ -67,6 +67,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `redis` | yes | the shared tier, and locks, on Redis |
+//! | `tls` | no | `rediss://`: Redis through TLS |
 //! | `axum` | yes | the key reads axum's `OriginalUri`, so that nested routers do not collide |
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.
@@ -115,6 +116,8 @@ mod time;
 mod token;
 mod warm;
 
+#[cfg(feature = "redis")]
+pub use self::link::RedisConfig;
 pub use self::{
     cache::{
         BuildError, BuildErrorKind, Cache, CacheBuilder, Health, LinkHealth, LinkState, PurgeError,

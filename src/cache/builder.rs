@@ -5,6 +5,8 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use tokio::sync::{Semaphore, watch};
 
 use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
+#[cfg(feature = "redis")]
+use crate::RedisConfig;
 use crate::{
     body::Memory,
     flight::Flights,
@@ -35,17 +37,8 @@ pub struct CacheBuilder {
     namespace: String,
     lease_ttl: Duration,
     redis_budget: Duration,
-    redis: Redis,
-}
-
-/// Where Redis is.
-#[derive(Debug)]
-enum Redis {
-    Nowhere,
     #[cfg(feature = "redis")]
-    Url(String),
-    #[cfg(feature = "redis")]
-    Client(Box<redis::Client>),
+    redis: Option<RedisConfig>,
 }
 
 impl Default for CacheBuilder {
@@ -61,7 +54,8 @@ impl Default for CacheBuilder {
             namespace: "stampede".to_owned(),
             lease_ttl: Duration::from_secs(3),
             redis_budget: Duration::from_millis(250),
-            redis: Redis::Nowhere,
+            #[cfg(feature = "redis")]
+            redis: None,
         }
     }
 }
@@ -121,18 +115,18 @@ impl CacheBuilder {
         self
     }
 
-    /// Shares entries and builds with other processes through the Redis at `url`.
+    /// Shares entries and builds with other processes through a Redis: a URL, or a [`RedisConfig`]
+    /// for what a URL cannot say.
     #[cfg(feature = "redis")]
-    pub fn redis(mut self, url: impl Into<String>) -> Self {
-        self.redis = Redis::Url(url.into());
+    pub fn redis(mut self, redis: impl Into<RedisConfig>) -> Self {
+        self.redis = Some(redis.into());
         self
     }
 
     /// As [`redis`](Self::redis), with a client made elsewhere.
     #[cfg(feature = "redis")]
-    pub fn redis_client(mut self, client: redis::Client) -> Self {
-        self.redis = Redis::Client(Box::new(client));
-        self
+    pub fn redis_client(self, client: redis::Client) -> Self {
+        self.redis(client)
     }
 
     /// How long a lease outlives the worker that held it: after a crash, the others wait this long
@@ -188,25 +182,26 @@ impl CacheBuilder {
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
         use crate::shared::redis::{RedisTier, Settings};
 
-        let client = match &self.redis {
-            Redis::Nowhere => return Ok(None),
-            Redis::Client(client) => client.as_ref().clone(),
-            Redis::Url(url) => redis::Client::open(url.as_str()).map_err(BuildError::redis_url)?,
+        let Some(redis) = &self.redis else {
+            return Ok(None);
         };
+        let server = redis.server().map_err(BuildError::redis)?;
         let settings = Settings {
             namespace: self.namespace.clone(),
             lease_ttl: self.lease_ttl,
             command_timeout: self.redis_budget,
         };
-        Ok(Some(Arc::new(RedisTier::new(&client, settings))))
+        Ok(Some(Arc::new(RedisTier::new(server, settings))))
     }
 
     #[cfg(not(feature = "redis"))]
-    #[expect(clippy::unnecessary_wraps, reason = "with Redis it can fail")]
+    #[expect(
+        clippy::unnecessary_wraps,
+        clippy::unused_self,
+        reason = "with Redis it can fail"
+    )]
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
-        match self.redis {
-            Redis::Nowhere => Ok(None),
-        }
+        Ok(None)
     }
 
     pub(super) fn assemble(self, tier: Option<Arc<dyn Tier>>) -> Cache {

@@ -3,12 +3,16 @@
 use std::{error::Error, fmt};
 
 use crate::body::BoxError;
+#[cfg(feature = "redis")]
+use crate::link::{ConfigError, ConfigFault};
 
 /// A [`CacheBuilder`](super::CacheBuilder) was told something impossible.
 #[derive(Debug)]
 pub struct BuildError {
     kind: BuildErrorKind,
     source: Option<BoxError>,
+    /// Names the option and its limit.
+    text: &'static str,
 }
 
 /// Which option was wrong.
@@ -17,6 +21,9 @@ pub struct BuildError {
 pub enum BuildErrorKind {
     /// `redis`: the URL cannot be read.
     RedisUrl,
+    /// `redis`: a setting of its `RedisConfig` is impossible or does not go with another one; the
+    /// error's text names it and its limit.
+    RedisConfig,
     /// `namespace`: empty, longer than 64 bytes, or with characters other than ASCII letters,
     /// digits, `-`, `_`, `.` and `:`.
     Namespace,
@@ -28,14 +35,23 @@ pub enum BuildErrorKind {
 
 impl BuildError {
     pub(super) fn new(kind: BuildErrorKind) -> Self {
-        Self { kind, source: None }
+        Self {
+            kind,
+            source: None,
+            text: kind.text(),
+        }
     }
 
     #[cfg(feature = "redis")]
-    pub(super) fn redis_url(source: impl Into<BoxError>) -> Self {
+    pub(super) fn redis(error: ConfigError) -> Self {
+        let kind = match error.fault() {
+            ConfigFault::Url => BuildErrorKind::RedisUrl,
+            _ => BuildErrorKind::RedisConfig,
+        };
         Self {
-            kind: BuildErrorKind::RedisUrl,
-            source: Some(source.into()),
+            kind,
+            text: error.fault().text(),
+            source: error.cause().map(Into::into),
         }
     }
 
@@ -45,16 +61,23 @@ impl BuildError {
     }
 }
 
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            BuildErrorKind::RedisUrl => "redis: the URL cannot be read",
-            BuildErrorKind::Namespace => {
+impl BuildErrorKind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::RedisUrl => "redis: the URL cannot be read",
+            Self::RedisConfig => "redis: the settings do not go together",
+            Self::Namespace => {
                 "namespace: must be 1 to 64 ASCII letters, digits, '-', '_', '.' or ':'"
             }
-            BuildErrorKind::LeaseTtl => "lease_ttl: must be between 100 ms and an hour",
-            BuildErrorKind::RedisBudget => "redis_budget: must be between 1 ms and a minute",
-        })
+            Self::LeaseTtl => "lease_ttl: must be between 100 ms and an hour",
+            Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
+        }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text)
     }
 }
 

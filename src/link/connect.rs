@@ -3,42 +3,30 @@
 use std::time::Duration;
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo,
+    AsyncConnectionConfig, Client, ConnectionInfo, Value,
     aio::{MultiplexedConnection, PubSub},
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
 use tokio::time::timeout;
 
-use super::{QUEUE, Settings, error::Error};
+use super::{QUEUE, Settings, error::Error, server::Server};
 
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Makes connections to one server, each through a client of its own, so that names are resolved and files
-/// are read anew.
+/// Makes connections to one Redis, each through a client of its own, so that names are resolved, sentinels are
+/// asked and files are read anew.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
-    server: ConnectionInfo,
+    server: Server,
     settings: Settings,
 }
 
 impl Connector {
-    pub(super) fn new(client: &Client, settings: Settings) -> Self {
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE_IDLE)
-            .with_interval(KEEPALIVE_INTERVAL)
-            .with_retries(KEEPALIVE_PROBES);
-        let tcp = TcpSettings::default()
-            .set_nodelay(true)
-            .set_keepalive(keepalive);
-        #[cfg(target_os = "linux")]
-        let tcp = tcp.set_user_timeout(USER_TIMEOUT);
-        Self {
-            server: client.get_connection_info().clone().set_tcp_settings(tcp),
-            settings,
-        }
+    pub(super) fn new(server: Server, settings: Settings) -> Self {
+        Self { server, settings }
     }
 
     /// How long [`commands`](Self::commands) may take at most.
@@ -46,44 +34,73 @@ impl Connector {
         settings.connect_timeout + settings.command_timeout
     }
 
-    /// A connection for commands that has answered a PING.
+    /// A connection for commands that has answered.
     pub(super) async fn commands(&self) -> Result<MultiplexedConnection, Error> {
-        let client = self.client()?;
-        // The link has its own clock for both, which also runs while a command waits in the queue.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
-        let connecting = Box::pin(client.get_multiplexed_async_connection_with_config(&config));
-        let mut connection = self.in_time(connecting).await?;
-        let ping = redis::cmd("PING");
-        timeout(
-            self.settings.command_timeout,
-            ping.query_async::<()>(&mut connection),
-        )
-        .await
-        .map_err(|_| Error::connect_timed_out())?
-        .map_err(Error::connect_failed)?;
+        let connection = self.in_time(async {
+            let client = self.server.client(self.settings.connect_timeout).await?;
+            connect(&client).await
+        });
+        let mut connection = Box::pin(connection).await?;
+        self.ask(&mut connection).await?;
         Ok(connection)
     }
 
     /// A connection for subscriptions.
     pub(super) async fn subscription(&self) -> Result<PubSub, Error> {
-        let client = self.client()?;
-        self.in_time(Box::pin(client.get_async_pubsub())).await
+        let connection = self.in_time(async {
+            let client = self.server.client(self.settings.connect_timeout).await?;
+            if self.server.is_uncertain() {
+                self.ask(&mut connect(&client).await?).await?;
+            }
+            let connecting = client.get_async_pubsub().await;
+            connecting.map_err(Error::connect_failed)
+        });
+        Box::pin(connection).await
     }
 
-    fn client(&self) -> Result<Client, Error> {
-        Client::open(self.server.clone()).map_err(Error::connect_failed)
+    /// Whether this is the server to talk to.
+    async fn ask(&self, connection: &mut MultiplexedConnection) -> Result<(), Error> {
+        let question = self.server.question();
+        let answer = timeout(
+            self.settings.command_timeout,
+            question.query_async::<Value>(connection),
+        )
+        .await
+        .map_err(|_| Error::connect_timed_out())?
+        .map_err(Error::connect_failed)?;
+        self.server.accepts(&answer)
     }
 
     async fn in_time<T>(
         &self,
-        connecting: impl Future<Output = redis::RedisResult<T>>,
+        connecting: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         timeout(self.settings.connect_timeout, connecting)
             .await
             .map_err(|_| Error::connect_timed_out())?
-            .map_err(Error::connect_failed)
     }
+}
+
+async fn connect(client: &Client) -> Result<MultiplexedConnection, Error> {
+    // The link has its own clock for both, which also runs while a command waits in the queue.
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(QUEUE);
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    Box::pin(connecting).await.map_err(Error::connect_failed)
+}
+
+/// `info` with the settings that notice a dead connection.
+pub(super) fn tuned(info: ConnectionInfo) -> ConnectionInfo {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let tcp = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(USER_TIMEOUT);
+    info.set_tcp_settings(tcp)
 }

@@ -88,7 +88,7 @@ impl Error {
         Reason::ConnectTimedOut.into()
     }
 
-    pub(super) fn connect_failed(source: RedisError) -> Self {
+    pub(super) fn connect_failed(source: impl error::Error + Send + Sync + 'static) -> Self {
         Self {
             reason: Reason::ConnectFailed,
             source: Some(Arc::new(source)),

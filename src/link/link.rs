@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{Client, Cmd, FromRedisValue, Value, aio::MultiplexedConnection};
+use redis::{Cmd, FromRedisValue, Value, aio::MultiplexedConnection};
 use tokio::{
     sync::{Semaphore, watch},
     time::{Instant, timeout_at},
@@ -14,6 +14,7 @@ use super::{
     error::Error,
     health::{Counters, Health},
     logs, script,
+    server::Server,
     state::{Admission, Change, Epoch, Machine, Phase, Term},
     supervisor,
 };
@@ -28,11 +29,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(client: &Client, settings: Settings) -> Self {
+    pub(crate) fn new(server: impl Into<Server>, settings: Settings) -> Self {
         let machine = Machine::new(Instant::now(), Connector::longest(&settings));
         Self {
             core: Arc::new(Core {
-                connector: Connector::new(client, settings.clone()),
+                connector: Connector::new(server.into(), settings.clone()),
                 settings,
                 shared: watch::Sender::new(Shared {
                     machine,

@@ -11,6 +11,7 @@
 //! hence this one.
 
 mod backoff;
+mod config;
 mod connect;
 mod error;
 mod health;
@@ -18,6 +19,8 @@ mod health;
 mod link;
 mod logs;
 mod script;
+mod sentinel;
+mod server;
 mod state;
 mod subscription;
 mod supervisor;
@@ -25,14 +28,19 @@ mod supervisor;
 pub(crate) mod support;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 
+pub use self::config::RedisConfig;
 pub(crate) use self::{
+    config::{ConfigError, ConfigFault},
     error::{Error, Kind},
     health::Health,
     link::Link,
     script::{Call, Script},
+    server::Server,
     state::Phase,
     subscription::{Listener, Signal, Subscription},
 };

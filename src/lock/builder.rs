@@ -11,6 +11,8 @@ use super::{
     limits::{self, Fault},
     manager::LockManager,
 };
+#[cfg(feature = "redis")]
+use crate::{RedisConfig, link::Server};
 
 /// The default time to live.
 pub(super) const TTL: Duration = Duration::from_secs(60);
@@ -42,7 +44,7 @@ enum Choice {
     Memory,
     Given(Arc<dyn Lock>),
     #[cfg(feature = "redis")]
-    Redis(Box<::redis::Client>),
+    Redis(Box<Server>),
     Failed(Error),
 }
 
@@ -95,22 +97,20 @@ impl Builder {
         self.choose(Choice::Given(backend))
     }
 
-    /// Keeps the locks on the Redis at `url`.
+    /// Keeps the locks on a Redis: a URL, or a [`RedisConfig`] for what a URL cannot say.
     #[cfg(feature = "redis")]
-    pub fn redis(self, url: &str) -> Self {
-        match ::redis::Client::open(url) {
-            Ok(client) => self.redis_client(client),
-            Err(source) => {
-                let error = Error::unavailable(source);
-                self.choose(Choice::Failed(error.invalid(Fault::Url)))
-            }
-        }
+    pub fn redis(self, redis: impl Into<RedisConfig>) -> Self {
+        let choice = match redis.into().server() {
+            Ok(server) => Choice::Redis(Box::new(server)),
+            Err(error) => Choice::Failed(Error::misconfigured(error)),
+        };
+        self.choose(choice)
     }
 
     /// Keeps the locks on the Redis that `client` connects to.
     #[cfg(feature = "redis")]
     pub fn redis_client(self, client: ::redis::Client) -> Self {
-        self.choose(Choice::Redis(Box::new(client)))
+        self.redis(client)
     }
 
     /// How long connecting to Redis may take; 250 ms by default.
@@ -164,7 +164,7 @@ impl Builder {
             Choice::Memory => Ok(None),
             Choice::Given(backend) => Ok(Some(backend)),
             #[cfg(feature = "redis")]
-            Choice::Redis(client) => Ok(Some(self.redis.open(*client, self.ttl)?)),
+            Choice::Redis(server) => Ok(Some(self.redis.open(&server, self.ttl)?)),
             Choice::Failed(error) => Err(error),
         }
     }
@@ -180,14 +180,14 @@ impl Builder {
 
 #[cfg(feature = "redis")]
 impl RedisSettings {
-    fn open(self, client: ::redis::Client, ttl: Duration) -> Result<Arc<dyn Lock>, Error> {
+    fn open(self, server: &Server, ttl: Duration) -> Result<Arc<dyn Lock>, Error> {
         if self.connect_timeout.is_zero() || self.command_timeout.is_zero() {
             return Err(Fault::TimeoutZero.into());
         }
         if ttl <= self.command_timeout {
             return Err(Fault::TtlBelowTimeout.into());
         }
-        let lock = RedisLock::with_timeouts(client, self.connect_timeout, self.command_timeout);
+        let lock = RedisLock::on(server, self.connect_timeout, self.command_timeout);
         Ok(Arc::new(lock.topology(self.topology)))
     }
 }

@@ -3,6 +3,8 @@
 use std::{error, fmt, sync::Arc};
 
 use super::{answer::Busy, key::Key, limits::Fault};
+#[cfg(feature = "redis")]
+use crate::link::ConfigError;
 
 /// A failed operation on a lock.
 ///
@@ -202,12 +204,11 @@ impl Error {
         Self::new(ErrorKind::Entropy).because(source.into())
     }
 
-    /// The same cause, put down to an argument.
     #[cfg(feature = "redis")]
-    pub(super) fn invalid(mut self, fault: Fault) -> Self {
-        self.0.kind = ErrorKind::InvalidInput;
-        self.0.detail = Detail::Fault(fault);
-        self
+    pub(super) fn misconfigured(error: ConfigError) -> Self {
+        let mut own = Self::from(Fault::Redis(error.fault()));
+        own.0.source = error.cause().map(|cause| -> Source { cause });
+        own
     }
 
     /// Says what was being done, unless that is known already.

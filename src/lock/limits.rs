@@ -40,7 +40,8 @@ pub(crate) enum Fault {
     MetadataTooLong,
     FixedTokenNeeded,
     TimeoutZero,
-    Url,
+    #[cfg(feature = "redis")]
+    Redis(crate::link::ConfigFault),
     TwoBackends,
 }
 
@@ -67,7 +68,8 @@ impl fmt::Display for Fault {
             Self::MetadataTooLong => "metadata must not exceed 4096 bytes",
             Self::FixedTokenNeeded => "this call needs a request for one name",
             Self::TimeoutZero => "timeouts must be longer than nothing",
-            Self::Url => "redis is not a usable URL",
+            #[cfg(feature = "redis")]
+            Self::Redis(fault) => fault.text(),
             Self::TwoBackends => "only one backend can be set",
         })
     }

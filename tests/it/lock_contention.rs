@@ -118,7 +118,7 @@ on_both! {
 async fn a_crowd_larger_than_the_queue_to_the_server_takes_turns() {
     let server = crate::support::redis::RedisServer::start();
     let locks = tower_stampede::lock::LockManager::builder()
-        .redis(&server.url())
+        .redis(server.url())
         .command_timeout(Duration::from_secs(5))
         .build()
         .unwrap();

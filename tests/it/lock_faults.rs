@@ -183,7 +183,7 @@ async fn fencing_numbers_grow_although_the_server_lost_its_memory() {
 async fn calls_that_do_not_wait_for_the_lock_end_with_the_wait_and_change_nothing() {
     let server = RedisServer::start();
     let locks = LockManager::builder()
-        .redis(&server.url())
+        .redis(server.url())
         .command_timeout(Duration::from_secs(5))
         .build()
         .unwrap();

@@ -145,6 +145,15 @@ mod staleness;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod topologies;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod topologies_sentinel;
+#[cfg(test)]
+#[cfg(feature = "tls")]
+mod topologies_tls;
+#[cfg(test)]
 mod variants;
 #[cfg(test)]
 mod waiting;

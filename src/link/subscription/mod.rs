@@ -14,12 +14,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use redis::Client;
 use tokio::{sync::Notify, time::Instant};
 
 use self::{mailbox::Mailbox, table::Table};
 use super::{
-    Error, Settings,
+    Error, Server, Settings,
     connect::Connector,
     health::{Failures, Health},
     logs,
@@ -45,11 +44,11 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    pub(crate) fn new(client: &Client, settings: Settings) -> Self {
+    pub(crate) fn new(server: impl Into<Server>, settings: Settings) -> Self {
         let machine = Machine::new(Instant::now(), Connector::longest(&settings));
         Self {
             core: Arc::new(Core {
-                connector: Connector::new(client, settings.clone()),
+                connector: Connector::new(server.into(), settings.clone()),
                 settings,
                 state: Mutex::new(State {
                     machine,

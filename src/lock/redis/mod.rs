@@ -29,7 +29,7 @@ use super::{
     },
     error::{Error, ErrorKind},
 };
-use crate::link::{Call, Link, Script, Settings, Subscription};
+use crate::link::{Call, Link, Script, Server, Settings, Subscription};
 
 /// So many operations are under way at once; the others wait for those.
 const TURNS: usize = 512;
@@ -78,14 +78,22 @@ impl RedisLock {
         connect_timeout: Duration,
         command_timeout: Duration,
     ) -> Self {
+        Self::on(&Server::from(&client), connect_timeout, command_timeout)
+    }
+
+    pub(super) fn on(
+        server: &Server,
+        connect_timeout: Duration,
+        command_timeout: Duration,
+    ) -> Self {
         let settings = |name| Settings {
             connect_timeout,
             command_timeout,
             name,
         };
         Self {
-            link: Link::new(&client, settings("locks")),
-            subscription: Subscription::new(&client, settings("lock releases")),
+            link: Link::new(server.clone(), settings("locks")),
+            subscription: Subscription::new(server.clone(), settings("lock releases")),
             topology: Topology::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
         }

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use redis::Client;
 use tokio::task::AbortHandle;
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
     names::{Caller, Event, Names},
 };
 use crate::{
-    link::{Health, Link, Listener, Settings, Signal, Subscription},
+    link::{Health, Link, Listener, Server, Settings, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -31,14 +30,14 @@ pub(super) struct Follow {
 
 impl Follow {
     /// `link` is for answering those who purge.
-    pub(super) fn new(client: &Client, timeout: Duration, names: Names, link: Link) -> Self {
+    pub(super) fn new(server: Server, timeout: Duration, names: Names, link: Link) -> Self {
         let settings = Settings {
             connect_timeout: timeout,
             command_timeout: timeout,
             name: "events",
         };
         Self {
-            subscription: Subscription::new(client, settings),
+            subscription: Subscription::new(server, settings),
             names,
             heeded: Arc::new(Heeded::default()),
             link,

@@ -11,8 +11,6 @@ mod names;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use redis::Client;
-
 use self::{follow::Follow, names::Names};
 use super::{
     Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
@@ -21,7 +19,7 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
-    link::{self, Call, Error, Link, Script},
+    link::{self, Call, Error, Link, Script, Server},
     purges::Purge,
     task,
 };
@@ -71,11 +69,12 @@ pub(crate) struct RedisTier {
 
 impl RedisTier {
     /// Never connects; the first claim does.
-    pub(crate) fn new(client: &Client, settings: Settings) -> Self {
+    pub(crate) fn new(server: impl Into<Server>, settings: Settings) -> Self {
+        let server = server.into();
         let link = |name, command_timeout| {
             let connect_timeout = settings.command_timeout;
             Link::new(
-                client,
+                server.clone(),
                 link::Settings {
                     connect_timeout,
                     command_timeout,
@@ -89,7 +88,7 @@ impl RedisTier {
             claims: link("claims", settings.command_timeout),
             fills: link("fills", FILL_TIMEOUT),
             follow: Follow::new(
-                client,
+                server.clone(),
                 settings.command_timeout,
                 names.clone(),
                 leases.clone(),

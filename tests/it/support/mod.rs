@@ -17,6 +17,8 @@ pub mod process;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "tls")]
+pub mod tls;
 #[cfg(feature = "redis")]
 pub mod wire;
 #[cfg(feature = "redis")]

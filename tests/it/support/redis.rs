@@ -169,12 +169,7 @@ impl RedisServer {
     }
 
     fn signal(&self, name: &str) {
-        // The shell's own `kill`, since a bare machine has no other.
-        let status = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {}", self.process.id())])
-            .status()
-            .expect("a shell can be started");
-        assert!(status.success(), "SIG{name} could not be sent");
+        signal(&self.process, name);
     }
 }
 
@@ -186,7 +181,86 @@ impl Drop for RedisServer {
     }
 }
 
-fn free_port() -> u16 {
+/// A sentinel that watches one master.
+pub struct Sentinel {
+    process: Child,
+    port: u16,
+    _directory: TempDir,
+}
+
+impl Sentinel {
+    /// Watches the master at `port` under the name of `shop`; takes it for dead after half a second, together
+    /// with `quorum - 1` others.
+    pub fn start(master: u16, quorum: usize) -> Self {
+        for _ in 0..STARTS {
+            let directory = TempDir::new().expect("a temporary directory can be made");
+            let port = free_port();
+            let settings = [
+                format!("port {port}"),
+                "bind 127.0.0.1".to_owned(),
+                format!("sentinel monitor shop 127.0.0.1 {master} {quorum}"),
+                "sentinel down-after-milliseconds shop 500".to_owned(),
+                "sentinel failover-timeout shop 2000".to_owned(),
+            ];
+            let file = directory.path().join("sentinel.conf");
+            fs::write(file, settings.join("\n")).expect("the settings can be written");
+            let words = ["sentinel.conf", "--sentinel"];
+            if let Some(process) = run(&words, &directory, "Sentinel ID is") {
+                return Self {
+                    process,
+                    port,
+                    _directory: directory,
+                };
+            }
+        }
+        panic!("no sentinel started on any of {STARTS} ports");
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> redis::RedisResult<T> {
+        let client = Client::open(self.url())?;
+        let mut connection = client.get_connection_with_timeout(Duration::from_secs(5))?;
+        let mut command = redis::cmd("SENTINEL");
+        for word in words {
+            command.arg(*word);
+        }
+        command.query(&mut connection)
+    }
+
+    /// The port of the master that it names.
+    pub fn master(&self) -> u16 {
+        let address: (String, u16) = self
+            .command(&["GET-MASTER-ADDR-BY-NAME", "shop"])
+            .expect("the master is known");
+        address.1
+    }
+
+    /// Freezes the process: its sockets stay open and nothing answers.
+    pub fn pause(&self) {
+        signal(&self.process, "STOP");
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+fn signal(process: &Child, name: &str) {
+    // The shell's own `kill`, since a bare machine has no other.
+    let status = Command::new("sh")
+        .args(["-c", &format!("kill -{name} {}", process.id())])
+        .status()
+        .expect("a shell can be started");
+    assert!(status.success(), "SIG{name} could not be sent");
+}
+
+pub fn free_port() -> u16 {
     loop {
         let port = fastrand::u16(PORTS);
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
@@ -195,14 +269,20 @@ fn free_port() -> u16 {
     }
 }
 
-/// Returns once the server said that it is ready, or `None` if it ended before.
 fn launch(port: u16, directory: &TempDir, options: &[String]) -> Option<Child> {
+    let port = port.to_string();
+    let mut words = vec!["--port", &port, "--bind", "127.0.0.1"];
+    words.extend(["--save", "", "--appendonly", "no"]);
+    words.extend(["--enable-debug-command", "yes"]);
+    words.extend(options.iter().map(String::as_str));
+    run(&words, directory, READY)
+}
+
+/// Returns once the server said `ready`, or `None` if it ended before.
+fn run(words: &[&str], directory: &TempDir, ready: &str) -> Option<Child> {
     let log = directory.path().join("redis.log");
     let mut process = Command::new("redis-server")
-        .args(["--port", &port.to_string()])
-        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--enable-debug-command", "yes"])
-        .args(options)
+        .args(words)
         .current_dir(directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -214,7 +294,7 @@ fn launch(port: u16, directory: &TempDir, options: &[String]) -> Option<Child> {
     let mut head = String::new();
     for line in lines.by_ref() {
         head.push_str(&line);
-        if line.contains(READY) {
+        if line.contains(ready) {
             // The server must never block on a full pipe.
             thread::spawn(move || lines.for_each(drop));
             return Some(process);

@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
 use tower::{Layer as _, ServiceExt as _, util::BoxCloneSyncService};
-use tower_stampede::{BufferLayer, Cache, CacheBuilder, body::Body};
+use tower_stampede::{BufferLayer, Cache, CacheBuilder, RedisConfig, body::Body};
 
 pub type Incoming = Request<Empty<Bytes>>;
 pub type Outgoing = Response<Full<Bytes>>;
@@ -155,14 +155,14 @@ impl Herd {
     }
 }
 
-pub fn cache(url: impl Into<String>) -> Cache {
-    builder(url).build().unwrap()
+pub fn cache(redis: impl Into<RedisConfig>) -> Cache {
+    builder(redis).build().unwrap()
 }
 
 /// Where no timeout is part of the test, a machine under load must not cause one.
-pub fn builder(url: impl Into<String>) -> CacheBuilder {
+pub fn builder(redis: impl Into<RedisConfig>) -> CacheBuilder {
     Cache::builder()
-        .redis(url)
+        .redis(redis)
         .redis_budget(Duration::from_secs(10))
 }
 
