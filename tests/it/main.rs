@@ -116,6 +116,9 @@ mod nested;
 mod operations;
 #[cfg(test)]
 #[cfg(feature = "redis")]
+mod purge_corners;
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod purging;
 #[cfg(test)]
 #[cfg(feature = "redis")]
@@ -126,6 +129,9 @@ mod readme;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod redis_faults;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod refreshing;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod renewing;

@@ -7,7 +7,7 @@ use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     time::{Instant, sleep},
 };
-use tower_stampede::{BufferLayer, Cache, CacheTags, Purged, Target};
+use tower_stampede::{BufferLayer, Cache, CacheTags, Fallback, Purged, Target};
 
 use crate::support::{
     process::{BUILDS, HELD, MARK, Process},
@@ -24,27 +24,41 @@ async fn a_worker_that_does_what_it_is_told() {
         .acknowledge_within(Duration::from_secs(2))
         .build()
         .unwrap();
-    let worker = serving(&layer(&cache), &url).await;
+    // One cache, and three policies before it.
+    let impatient = layer(&cache)
+        .wait_timeout(Duration::from_millis(300))
+        .fallback(Fallback::Build);
+    let worker = Site {
+        plain: serving(&layer(&cache), &url).await,
+        eager: serving(&layer(&cache).refresh_after(0.0), &url).await,
+        impatient: serving(&impatient, &url).await,
+        cache,
+    };
     let mut orders = BufReader::new(tokio::io::stdin()).lines();
     while let Ok(Some(line)) = orders.next_line().await {
-        let (cache, worker) = (cache.clone(), worker.clone());
+        let worker = worker.clone();
         tokio::spawn(async move {
             let (number, order) = line.split_once(' ').unwrap();
-            let answer = obey(order, &cache, &worker).await;
+            let answer = worker.obey(order).await;
             println!("{MARK}{number} {answer}");
         });
     }
+}
+
+#[derive(Clone)]
+struct Site {
+    cache: Cache,
+    plain: Worker,
+    eager: Worker,
+    impatient: Worker,
 }
 
 /// Its handler numbers the builds of the whole fleet, and is held while the test says so.
 async fn serving(layer: &BufferLayer, url: &str) -> Worker {
     let redis = redis::Client::open(url).unwrap();
     let redis = redis.get_multiplexed_async_connection().await.unwrap();
-    let eager = layer
-        .clone()
-        .refresh_if(|request| request.headers.contains_key("x-renew"));
     Worker::behind(
-        &eager,
+        layer,
         tower::service_fn(move |request: Incoming| {
             let mut redis = redis.clone();
             async move {
@@ -80,33 +94,41 @@ async fn ask<T: redis::FromRedisValue>(
     command.query_async(redis).await.unwrap()
 }
 
-async fn obey(order: &str, cache: &Cache, worker: &Worker) -> String {
-    let (verb, object) = order.split_once(' ').unwrap_or((order, ""));
-    match verb {
-        "get" => {
-            let answer = worker.get(object).await;
-            format!("{} | {}", answer.text(), answer.outcome)
-        }
-        "post" => {
-            let mut request = get(object);
-            *request.method_mut() = Method::POST;
-            worker.send(request).await.status.to_string()
-        }
-        "purge" => told(cache.purge(&uri(object)).await.unwrap()),
-        "purge-tag" => told(cache.purge_tag(object).await.unwrap()),
-        "purge-all" => told(cache.purge(Target::all()).await.unwrap()),
-        "soft-purge-tag" => told(cache.soft_purge(Target::tag(object)).await.unwrap()),
-        "waiters" => cache.stats().waiters.to_string(),
-        order => panic!("{order}?"),
+impl Site {
+    async fn obey(&self, order: &str) -> String {
+        let (verb, object) = order.split_once(' ').unwrap_or((order, ""));
+        let told = match verb {
+            "get" => return read(&self.plain, object).await,
+            "get-eagerly" => return read(&self.eager, object).await,
+            "get-impatiently" => return read(&self.impatient, object).await,
+            "post" => {
+                let mut request = get(object);
+                *request.method_mut() = Method::POST;
+                return self.plain.send(request).await.status.to_string();
+            }
+            "waiters" => return self.cache.stats().waiters.to_string(),
+            "purge" => self.cache.purge(&uri(object)).await,
+            "purge-tag" => self.cache.purge_tag(object).await,
+            "purge-all" => self.cache.purge(Target::all()).await,
+            "soft-purge-tag" => self.cache.soft_purge(Target::tag(object)).await,
+            order => panic!("{order}?"),
+        };
+        let Purged {
+            acknowledged,
+            processes,
+            ..
+        } = told.unwrap();
+        format!("{acknowledged} of {processes:?}")
     }
+}
+
+async fn read(worker: &Worker, path: &str) -> String {
+    let answer = worker.get(path).await;
+    format!("{} | {}", answer.text(), answer.outcome)
 }
 
 fn uri(path: &str) -> Uri {
     format!("http://shop.example{path}").parse().unwrap()
-}
-
-fn told(purged: Purged) -> String {
-    format!("{} of {:?}", purged.acknowledged, purged.processes)
 }
 
 struct Fleet {
@@ -265,6 +287,55 @@ async fn what_is_stale_is_refreshed_by_one_process_while_all_answer_at_once() {
         // Fresh for a second again: the third build is right too, if the machine is slow.
         drop(tokio::time::timeout(Duration::from_millis(900), fresh).await);
         assert!(fleet.builds() <= 3, "{}", fleet.builds());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ahead_of_time_one_process_refreshes_while_all_answer_at_once() {
+    for workers in [2, 4] {
+        let fleet = Fleet::warm(workers, &["/a"]).await;
+        fleet.hold();
+
+        for _ in 0..20 {
+            let herd = fleet.workers.iter();
+            let herd = herd.map(|worker| worker.order("get-eagerly /a"));
+            for answer in herd.collect::<Vec<_>>() {
+                assert!(answer.await.starts_with("build 1 | stampede; hit"));
+            }
+        }
+        until(|| fleet.builds() > 1).await;
+        assert_eq!(fleet.builds(), 2);
+        fleet.let_go();
+
+        let fresh = async { while fleet.read("/a").await != vec!["build 2"; workers] {} };
+        tokio::time::timeout(AMPLE, fresh).await.unwrap();
+        assert_eq!(fleet.builds(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_have_waited_long_enough_share_one_more_build_in_all_processes() {
+    for workers in [2, 4] {
+        let fleet = Fleet::warm(workers, &["/other"]).await;
+        fleet.hold();
+        let first = fleet.workers[0].order("get-impatiently /a");
+        until(|| fleet.builds() == 2).await;
+        let mut herd = Vec::new();
+        for worker in &fleet.workers[1..] {
+            herd.extend((0..5).map(|_| worker.order("get-impatiently /a")));
+        }
+        until(|| fleet.builds() > 2).await;
+        // Everybody's patience is over by then.
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(fleet.builds(), 3);
+        fleet.let_go();
+
+        for answer in herd {
+            let answer = answer.await;
+            assert!(answer.starts_with("build 2 |") || answer.starts_with("build 3 |"));
+        }
+        assert!(first.await.starts_with("build 2 |"));
+        assert_eq!(fleet.builds(), 3);
     }
 }
 
