@@ -132,10 +132,6 @@ impl Ground {
     }
 
     /// Forgets all locks, and attempts that are still to arrive.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(clippy::unused_self, reason = "a ground in memory is made anew")
-    )]
     pub(crate) fn clear(&self) {
         *self.spy.overtaken.lock().unwrap() = None;
         #[cfg(feature = "redis")]
