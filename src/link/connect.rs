@@ -1,9 +1,12 @@
 //! How a connection comes about.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Value,
     aio::{MultiplexedConnection, PubSub},
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
@@ -11,6 +14,8 @@ use tokio::time::timeout;
 
 use super::{QUEUE, Settings, error::Error, server::Server};
 
+/// A look at the sentinels takes no longer.
+const LOOK: Duration = Duration::from_millis(500);
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
@@ -18,15 +23,21 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes connections to one Redis, each through a client of its own, so that names are resolved, sentinels are
 /// asked and files are read anew.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Connector {
     server: Server,
     settings: Settings,
+    /// Where the last connection leads.
+    address: Mutex<Option<ConnectionAddr>>,
 }
 
 impl Connector {
     pub(super) fn new(server: Server, settings: Settings) -> Self {
-        Self { server, settings }
+        Self {
+            server,
+            settings,
+            address: Mutex::default(),
+        }
     }
 
     /// How long [`commands`](Self::commands) may take at most.
@@ -37,7 +48,7 @@ impl Connector {
     /// A connection for commands that has answered.
     pub(super) async fn commands(&self) -> Result<MultiplexedConnection, Error> {
         let connection = self.in_time(async {
-            let client = self.server.client(self.settings.connect_timeout).await?;
+            let client = self.client().await?;
             connect(&client).await
         });
         let mut connection = Box::pin(connection).await?;
@@ -48,7 +59,7 @@ impl Connector {
     /// A connection for subscriptions.
     pub(super) async fn subscription(&self) -> Result<PubSub, Error> {
         let connection = self.in_time(async {
-            let client = self.server.client(self.settings.connect_timeout).await?;
+            let client = self.client().await?;
             if self.server.is_uncertain() {
                 self.ask(&mut connect(&client).await?).await?;
             }
@@ -56,6 +67,28 @@ impl Connector {
             connecting.map_err(Error::connect_failed)
         });
         Box::pin(connection).await
+    }
+
+    /// Fails if the sentinels have left the server that the last connection leads to.
+    pub(super) async fn look_after(&self) -> Result<(), Error> {
+        let Some(address) = self.address().clone() else {
+            return Ok(());
+        };
+        let patience = self.settings.connect_timeout.min(LOOK);
+        if self.server.has_left(&address, patience).await {
+            return Err(Error::deposed());
+        }
+        Ok(())
+    }
+
+    async fn client(&self) -> Result<Client, Error> {
+        let client = self.server.client(self.settings.connect_timeout).await?;
+        *self.address() = Some(client.get_connection_info().addr().clone());
+        Ok(client)
+    }
+
+    fn address(&self) -> MutexGuard<'_, Option<ConnectionAddr>> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this is the server to talk to.

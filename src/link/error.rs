@@ -40,6 +40,7 @@ enum Reason {
     TimedOut,
     Lost,
     Protocol,
+    Deposed,
     Refused(Box<str>),
     Garbled,
 }
@@ -52,7 +53,7 @@ impl Error {
             | Reason::ConnectTimedOut
             | Reason::ConnectFailed => Kind::Unavailable,
             Reason::TimedOut => Kind::TimedOut,
-            Reason::Lost | Reason::Protocol => Kind::Lost,
+            Reason::Lost | Reason::Protocol | Reason::Deposed => Kind::Lost,
             Reason::Refused(_) => Kind::Refused,
             Reason::Garbled => Kind::Garbled,
         }
@@ -103,6 +104,10 @@ impl Error {
         Reason::Lost.into()
     }
 
+    pub(super) fn deposed() -> Self {
+        Reason::Deposed.into()
+    }
+
     pub(super) fn garbled() -> Self {
         Reason::Garbled.into()
     }
@@ -151,6 +156,7 @@ impl fmt::Display for Error {
             Reason::TimedOut => "Redis did not answer in time",
             Reason::Lost => "the connection to Redis was lost before the reply",
             Reason::Protocol => "what came from Redis breaks its protocol",
+            Reason::Deposed => "the sentinels name another master",
             Reason::Garbled => "the reply from Redis has an unexpected shape",
             Reason::Refused(code) => return write!(f, "Redis refused the command: {code}"),
         })

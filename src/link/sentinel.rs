@@ -10,6 +10,7 @@ use redis::{
     RedisResult, Value,
 };
 use tokio::{
+    sync::Mutex,
     task::JoinSet,
     time::{Instant, timeout_at},
 };
@@ -19,13 +20,26 @@ use super::{connect, error::Error};
 /// The part of the time for connecting that the first answer waits for the others.
 const GRACE: u32 = 4;
 
+/// What the sentinels said so lately is not asked again by the next link. Shorter than the pause between
+/// connecting and the first look, so that no answer from before a failover condemns a connection made after it.
+const RECENT: Duration = Duration::from_secs(2);
+
 /// The sentinels of one service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Sentinels {
     nodes: Vec<ConnectionInfo>,
     service: Arc<str>,
     /// The master's login and whether it speaks TLS; its address is the sentinels' to say.
     master: ConnectionInfo,
+    /// The last look at a master that is connected to already.
+    seen: Mutex<Option<Seen>>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: Instant,
+    /// `None`: nobody answered.
+    master: Option<Candidate>,
 }
 
 impl Sentinels {
@@ -34,6 +48,7 @@ impl Sentinels {
             nodes: nodes.into_iter().map(connect::tuned).collect(),
             service: service.into(),
             master: connect::tuned(master),
+            seen: Mutex::default(),
         }
     }
 
@@ -52,6 +67,33 @@ impl Sentinels {
         clients: Vec<Client>,
         patience: Duration,
     ) -> Result<ConnectionInfo, Error> {
+        let elected = self.elect(clients, patience).await;
+        let master = elected.map_err(Error::connect_failed)?;
+        Ok(self.at(master))
+    }
+
+    /// Whether by now they name another master than the one at `address`; all links share one look.
+    pub(super) async fn have_left(
+        &self,
+        address: &ConnectionAddr,
+        clients: Vec<Client>,
+        patience: Duration,
+    ) -> bool {
+        let mut seen = self.seen.lock().await;
+        if seen.as_ref().is_none_or(|seen| seen.at.elapsed() >= RECENT) {
+            let master = self.elect(clients, patience).await.ok();
+            let at = Instant::now();
+            *seen = Some(Seen { at, master });
+        }
+        let master = seen.as_ref().and_then(|seen| seen.master.clone());
+        master.is_some_and(|master| self.at(master).addr() != address)
+    }
+
+    async fn elect(
+        &self,
+        clients: Vec<Client>,
+        patience: Duration,
+    ) -> Result<Candidate, Unresolved> {
         let mut asked = JoinSet::new();
         for client in clients {
             asked.spawn(ask(client, Arc::clone(&self.service)));
@@ -68,11 +110,10 @@ impl Sentinels {
                 Err(gone) => drop(gone),
             }
         }
-        let Candidate { host, port, .. } = election.end().map_err(Error::connect_failed)?;
-        Ok(self.at(host, port))
+        election.end()
     }
 
-    fn at(&self, host: String, port: u16) -> ConnectionInfo {
+    fn at(&self, Candidate { host, port, .. }: Candidate) -> ConnectionInfo {
         let address = match self.master.addr() {
             ConnectionAddr::TcpTls { .. } => ConnectionAddr::TcpTls {
                 host,

@@ -1,8 +1,8 @@
 //! Where to connect to, and as whom.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use redis::{Client, Cmd, ConnectionInfo, Value};
+use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 
 #[cfg(feature = "tls")]
 use super::tls::Files;
@@ -24,7 +24,7 @@ pub(crate) struct Server {
 enum Place {
     One(Box<ConnectionInfo>),
     /// The master that the sentinels name.
-    Behind(Box<Sentinels>),
+    Behind(Arc<Sentinels>),
 }
 
 impl Server {
@@ -33,7 +33,7 @@ impl Server {
     }
 
     pub(super) fn behind(sentinels: Sentinels) -> Self {
-        Self::at(Place::Behind(Box::new(sentinels)))
+        Self::at(Place::Behind(Arc::new(sentinels)))
     }
 
     fn at(place: Place) -> Self {
@@ -63,14 +63,30 @@ impl Server {
         let info = match &self.place {
             Place::One(info) => info.as_ref().clone(),
             Place::Behind(sentinels) => {
-                let mut clients = Vec::new();
-                for info in sentinels.nodes() {
-                    clients.push(self.open(info.clone()).await?);
-                }
+                let clients = self.ask_through(sentinels).await?;
                 sentinels.master(clients, patience).await?
             }
         };
         self.open(info).await
+    }
+
+    /// Whether the sentinels have left the master at `address` for another one.
+    pub(super) async fn has_left(&self, address: &ConnectionAddr, patience: Duration) -> bool {
+        let Place::Behind(sentinels) = &self.place else {
+            return false;
+        };
+        match self.ask_through(sentinels).await {
+            Ok(clients) => sentinels.have_left(address, clients, patience).await,
+            Err(_) => false,
+        }
+    }
+
+    async fn ask_through(&self, sentinels: &Sentinels) -> Result<Vec<Client>, Error> {
+        let mut clients = Vec::new();
+        for info in sentinels.nodes() {
+            clients.push(self.open(info.clone()).await?);
+        }
+        Ok(clients)
     }
 
     /// What a new connection is asked before it is used.

@@ -71,6 +71,7 @@ async fn supervise(post: Post, mut changes: watch::Receiver<Shared>) {
                 };
                 if change.is_err() {
                     ping(&core).await;
+                    look_after(&core).await;
                 }
             }
             Step::Connect { after } => {
@@ -98,6 +99,15 @@ async fn connect(core: &Core, term: Term) {
     match core.connector.commands().await {
         Ok(connection) => core.connected(term, connection),
         Err(error) => core.change(|machine| machine.failed(term, error, Instant::now())),
+    }
+}
+
+async fn look_after(core: &Core) {
+    let Some((_, epoch)) = core.ready() else {
+        return;
+    };
+    if let Err(error) = core.connector.look_after().await {
+        core.change(|machine| machine.lost(epoch, error, Instant::now()));
     }
 }
 

@@ -99,6 +99,7 @@ impl<'a> Session<'a> {
             }
             if ping <= now {
                 self.in_time(sink.ping::<redis::Value>()).await?;
+                self.core.connector.look_after().await?;
                 ping = Instant::now() + PING;
             }
         }
