@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tower_stampede::{Cache, OnDisconnect};
+use tower_stampede::{Cache, CacheBuilder, OnDisconnect};
 
 use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
     worker::{
-        Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, settled, text,
-        uncacheable, until, waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, settled,
+        text, uncacheable, until, waiting,
     },
 };
 
@@ -19,6 +19,17 @@ async fn warm(handler: &Handler, cache: &Cache, path: &str) -> Worker {
     handler.let_go_one();
     worker.get(path).await;
     worker
+}
+
+/// Leases that are not renewed while a test lasts.
+fn long_leases(redis: &RedisServer) -> CacheBuilder {
+    builder(redis.url()).lease_ttl(10 * AMPLE)
+}
+
+/// Returns once so many processes, none of which renews a lease, have claimed for the first time: who
+/// claims only when the first build is over has waited for nobody, and leads the next one.
+async fn have_claimed(redis: &RedisServer, processes: usize) {
+    until(|| redis.clients_at("evalsha") >= processes).await;
 }
 
 fn stating_nothing(build: usize, request: &Incoming) -> Outgoing {
@@ -36,22 +47,21 @@ fn not_allowed(build: usize, request: &Incoming) -> Outgoing {
 #[tokio::test]
 async fn processes_that_waited_for_what_is_not_shared_between_them_build_together_and_not_in_turn()
 {
-    let redis = RedisServer::start();
     let kinds: [(&str, fn(usize, &Incoming) -> Outgoing); 3] = [
         ("/unstated", stating_nothing),
         ("/401", not_allowed),
         ("/no-store", uncacheable),
     ];
     for (path, respond) in kinds {
-        let handler = Handler::held();
-        let caches = [0; 4].map(|_| cache(redis.url()));
+        let (redis, handler) = (RedisServer::start(), Handler::held());
+        let caches = [0; 4].map(|_| long_leases(&redis).build().unwrap());
         let workers = caches
             .each_ref()
             .map(|cache| handler.worker(&layer(cache), respond));
 
         let herds = workers.each_ref().map(|worker| worker.herd(path, 1));
-        waiting(&caches, 4).await;
         handler.has_begun(1).await;
+        have_claimed(&redis, 4).await;
         handler.let_go_one();
         // Held as they are, none of them can have waited for another one.
         handler.has_begun(4).await;
@@ -66,13 +76,12 @@ async fn processes_that_waited_for_what_is_not_shared_between_them_build_togethe
 
 #[tokio::test]
 async fn where_nothing_is_remembered_those_who_waited_elsewhere_are_told_all_the_same() {
-    let redis = RedisServer::start();
     let kinds: [(&str, fn(usize, &Incoming) -> Outgoing, usize); 2] =
         [("/no-store", uncacheable, 4), ("/failing", failing, 1)];
     for (path, respond, builds) in kinds {
-        let handler = Handler::held();
+        let (redis, handler) = (RedisServer::start(), Handler::held());
         let caches = [0; 4].map(|_| {
-            let builder = builder(redis.url()).failure_memo(Duration::ZERO);
+            let builder = long_leases(&redis).failure_memo(Duration::ZERO);
             builder.hit_for_miss(Duration::ZERO).build().unwrap()
         });
         let workers = caches
@@ -80,8 +89,8 @@ async fn where_nothing_is_remembered_those_who_waited_elsewhere_are_told_all_the
             .map(|cache| handler.worker(&layer(cache), respond));
 
         let herds = workers.each_ref().map(|worker| worker.herd(path, 1));
-        waiting(&caches, 4).await;
         handler.has_begun(1).await;
+        have_claimed(&redis, 4).await;
         handler.let_go_one();
         handler.has_begun(builds).await;
         handler.let_go();

@@ -135,6 +135,13 @@ impl RedisServer {
             .count()
     }
 
+    /// How many connected clients have sent `command` last.
+    pub fn clients_at(&self, command: &str) -> usize {
+        let list: String = self.command(&["CLIENT", "LIST"]);
+        let last = format!(" cmd={command} ");
+        list.lines().filter(|line| line.contains(&last)).count()
+    }
+
     /// Freezes the process: its sockets stay open and nothing answers.
     pub fn pause(&self) {
         self.signal("STOP");
