@@ -138,8 +138,8 @@ impl RedisServer {
     /// How many connected clients have sent `command` last.
     pub fn clients_at(&self, command: &str) -> usize {
         let list: String = self.command(&["CLIENT", "LIST"]);
-        let last = format!(" cmd={command} ");
-        list.lines().filter(|line| line.contains(&last)).count()
+        let sent = format!(" cmd={command} ");
+        list.lines().filter(|line| line.contains(&sent)).count()
     }
 
     /// Freezes the process: its sockets stay open and nothing answers.
