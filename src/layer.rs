@@ -415,6 +415,13 @@ impl BufferLayer {
         self.with(|policy| policy.fallback = fallback.into_iter().collect())
     }
 
+    /// How many extra builds of one key the whole fleet may have under way by
+    /// [`Fallback::Build`](crate::Fallback::Build), each in another process. Default: 1, at least 1.
+    /// Without the shared tier it is one in each process.
+    pub fn extra_builds(self, builds: u8) -> Self {
+        self.with(|policy| policy.extra_builds = builds.max(1))
+    }
+
     /// How many requests may wait for one build. Default: 10 000; beyond, they fall back at once.
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|policy| policy.waiters.per_flight = waiters.max(1))

@@ -49,6 +49,8 @@ pub(crate) struct Policy {
     pub(crate) wait_timeout: Duration,
     pub(crate) build_timeout: Duration,
     pub(crate) fallback: Vec<Fallback>,
+    /// So many in the fleet, for one key, by those whose wait is over.
+    pub(crate) extra_builds: u8,
     pub(crate) waiters: Limits,
     pub(crate) on_disconnect: OnDisconnect,
     pub(crate) switch: Option<Switch>,
@@ -123,6 +125,7 @@ impl Default for Policy {
             wait_timeout: Duration::from_secs(5),
             build_timeout: Duration::from_secs(30),
             fallback: vec![Fallback::Stale, Fallback::Build],
+            extra_builds: 1,
             waiters: Limits {
                 per_flight: 10_000,
                 in_all: 50_000,

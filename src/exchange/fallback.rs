@@ -39,7 +39,7 @@ where
                 }
                 Fallback::Build => {
                     let deadline = Instant::now() + policy.build_timeout;
-                    match self.share(Slot::Extra, deadline).await {
+                    match self.share(Slot::Extra(1), deadline).await {
                         Waited::Answered(response) => return Ok(response),
                         Waited::Error(error) => return Err(error),
                         Waited::Free(reason, detail) => return self.alone(reason, detail).await,

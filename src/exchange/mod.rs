@@ -185,7 +185,7 @@ where
 
     /// What the memos beside the key say.
     fn remembered(&self, slot: Slot) -> Option<Waited<ResBody, S::Error>> {
-        if slot == Slot::Extra {
+        if slot != Slot::Build {
             return None;
         }
         match self.note()? {
@@ -205,8 +205,8 @@ where
 
     fn join(&self, slot: Slot) -> Joined {
         let key = match (slot, &self.asked.method) {
-            (Slot::Extra, &Method::HEAD) => self.key.in_class(Class::ExtraHead),
-            (Slot::Extra, _) => self.key.in_class(Class::Extra),
+            (Slot::Extra(_), &Method::HEAD) => self.key.in_class(Class::ExtraHead),
+            (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
             (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
         let now = self.cache.moment();

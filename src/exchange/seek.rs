@@ -92,6 +92,7 @@ impl Seek<'_> {
         let mut awaited = None;
         let mut purpose = self.purpose();
         let mut unwanted = None;
+        let mut slot = self.slot;
         loop {
             let Ok(token) = Token::random() else {
                 return Sought::build(None, self.trusted());
@@ -99,7 +100,7 @@ impl Seek<'_> {
             let began = self.cache.moment();
             let claim = Claim {
                 place,
-                slot: self.slot,
+                slot,
                 token,
                 have: unwanted.take().or_else(|| self.held()),
                 purpose,
@@ -117,6 +118,7 @@ impl Seek<'_> {
                     unwanted = Some(entry);
                     continue;
                 }
+                Claims::Busy { .. } if self.next(&mut slot) => continue,
                 Claims::Busy { since, left } => {
                     awaited = Some(since);
                     // It answered: from now on the build is what is waited for.
@@ -136,6 +138,17 @@ impl Seek<'_> {
                     return Sought::Nobody;
                 }
             }
+        }
+    }
+
+    /// Goes on to the next of the leases for extra builds, if there is one.
+    fn next(&self, slot: &mut Slot) -> bool {
+        match slot {
+            Slot::Extra(number) if *number < self.policy.extra_builds => {
+                *number += 1;
+                true
+            }
+            Slot::Extra(_) | Slot::Build => false,
         }
     }
 

@@ -33,8 +33,8 @@ pub(crate) struct Place {
 pub(crate) enum Slot {
     /// The one for the build.
     Build,
-    /// The one for the extra build of those whose wait timed out.
-    Extra,
+    /// One of those, numbered from 1, for the extra builds of those whose wait timed out.
+    Extra(u8),
 }
 
 /// A claim: what is there, and may I build it?

@@ -228,11 +228,18 @@ async fn what_is_stale_within_its_window_answers_at_once_while_another_process_b
     assert_eq!(handler.builds(), 1);
 }
 
-/// Two workers with little patience, and a build that somebody else never finishes.
-async fn impatient(redis: &RedisServer, handler: &Handler) -> ([Cache; 2], [Worker; 2]) {
-    let caches = [cache(redis.url()), cache(redis.url())];
+/// Workers with little patience, and a build that somebody else never finishes.
+async fn impatient<const N: usize>(
+    redis: &RedisServer,
+    handler: &Handler,
+    extra_builds: u8,
+) -> ([Cache; N], [Worker; N]) {
+    let caches = std::array::from_fn(|_| cache(redis.url()));
     let workers = caches.each_ref().map(|cache| {
-        let impatient = layer(cache).wait_timeout(SHORT).fallback(Fallback::Build);
+        let impatient = layer(cache)
+            .wait_timeout(SHORT)
+            .fallback(Fallback::Build)
+            .extra_builds(extra_builds);
         handler.worker(&impatient, text)
     });
     let probe = Handler::held();
@@ -250,7 +257,7 @@ async fn impatient(redis: &RedisServer, handler: &Handler) -> ([Cache; 2], [Work
 async fn those_whose_wait_timed_out_share_one_extra_build_in_the_whole_fleet() {
     let redis = RedisServer::start();
     let handler = Handler::held();
-    let (caches, workers) = impatient(&redis, &handler).await;
+    let (caches, workers) = impatient::<2>(&redis, &handler, 1).await;
 
     let first = workers[0].herd("/report", 10);
     handler.has_begun(1).await;
@@ -270,4 +277,25 @@ async fn those_whose_wait_timed_out_share_one_extra_build_in_the_whole_fleet() {
         "build 1",
         "the extra build is stored"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_may_allow_the_fleet_more_extra_builds_one_in_a_process() {
+    let redis = RedisServer::start();
+    let handler = Handler::held();
+    let (caches, workers) = impatient::<4>(&redis, &handler, 3).await;
+
+    let herds = workers.each_ref().map(|worker| worker.herd("/report", 5));
+    waiting(&caches, 20).await;
+    handler.has_begun(3).await;
+    sleep(3 * SHORT).await;
+    assert_eq!(handler.builds(), 3);
+    handler.let_go();
+
+    for herd in herds {
+        for answer in herd.answers().await {
+            assert!(answer.text().starts_with("build "), "{answer:?}");
+        }
+    }
+    assert_eq!(handler.builds(), 3);
 }

@@ -43,13 +43,10 @@ impl Names {
     }
 
     pub(super) fn lease(&self, place: &Place, slot: Slot) -> String {
-        self.name(
-            place,
-            match slot {
-                Slot::Build => "l",
-                Slot::Extra => "l1",
-            },
-        )
+        match slot {
+            Slot::Build => self.name(place, "l"),
+            Slot::Extra(number) => self.name(place, &format!("l{number}")),
+        }
     }
 
     /// That the last response was for its own request alone.
@@ -59,13 +56,10 @@ impl Names {
 
     /// How the last build under this lease failed.
     pub(super) fn failure(&self, place: &Place, slot: Slot) -> String {
-        self.name(
-            place,
-            match slot {
-                Slot::Build => "f",
-                Slot::Extra => "f1",
-            },
-        )
+        match slot {
+            Slot::Build => self.name(place, "f"),
+            Slot::Extra(number) => self.name(place, &format!("f{number}")),
+        }
     }
 
     pub(super) fn tombstone(&self, place: &Place, token: &Token) -> String {

@@ -231,7 +231,7 @@ async fn a_build_that_began_before_the_stored_one_is_not_stored_over_it() {
     let server = RedisServer::start();
     let tier = tier(&server);
     let early = leased(&tier, &claim(Slot::Build)).await;
-    let late = leased(&tier, &claim(Slot::Extra)).await;
+    let late = leased(&tier, &claim(Slot::Extra(1))).await;
 
     assert_eq!(fill(&tier, &late, &entry("late")).await, Filled::Stored);
 
@@ -296,13 +296,13 @@ async fn a_failure_of_the_extra_build_is_not_told_to_those_who_wait_for_the_othe
     let server = RedisServer::start();
     let tier = tier(&server);
     let lease = leased(&tier, &claim(Slot::Build)).await;
-    let extra = leased(&tier, &claim(Slot::Extra)).await;
+    let extra = leased(&tier, &claim(Slot::Extra(1))).await;
 
     fail(&tier, &extra, AMPLE).await;
 
     let still = waited(&tier, Slot::Build, lease.began).await;
     assert!(matches!(still, Claimed::Busy { .. }), "{still:?}");
-    let told = waited(&tier, Slot::Extra, extra.began).await;
+    let told = waited(&tier, Slot::Extra(1), extra.began).await;
     assert!(is_failure(&told), "{told:?}");
 }
 
@@ -340,15 +340,15 @@ async fn a_failure_comes_with_the_stale_entry_that_may_stand_in_for_it() {
 async fn nothing_is_marked_beside_a_fresh_entry() {
     let server = RedisServer::start();
     let tier = tier(&server);
-    for slot in [Slot::Build, Slot::Extra] {
+    for slot in [Slot::Build, Slot::Extra(1)] {
         server.command::<()>(&["FLUSHALL"]);
         let lease = leased(&tier, &claim(Slot::Build)).await;
-        let better = leased(&tier, &claim(Slot::Extra)).await;
+        let better = leased(&tier, &claim(Slot::Extra(1))).await;
         assert_eq!(fill(&tier, &better, &entry("entry")).await, Filled::Stored);
 
         let held = match slot {
             Slot::Build => fail(&tier, &lease, AMPLE).await,
-            Slot::Extra => {
+            Slot::Extra(_) => {
                 let release = Release::HitForMiss(AMPLE);
                 tier.release(&lease, release).await.unwrap()
             }
@@ -389,7 +389,7 @@ async fn a_failure_leaves_the_hit_for_miss_marker_alone() {
 async fn what_is_stored_clears_all_that_is_marked_beside_it() {
     let server = RedisServer::start();
     let tier = tier(&server);
-    for slot in [Slot::Build, Slot::Extra] {
+    for slot in [Slot::Build, Slot::Extra(1)] {
         let lease = leased(&tier, &claim(slot)).await;
         fail(&tier, &lease, AMPLE).await;
         let lease = leased(&tier, &claim(slot)).await;
@@ -442,7 +442,7 @@ async fn purging_all_reaches_what_began_before_and_nothing_later() {
     let server = RedisServer::start();
     let tier = tier(&server);
     let lease = leased(&tier, &claim(Slot::Build)).await;
-    let under_way = leased(&tier, &claim(Slot::Extra)).await;
+    let under_way = leased(&tier, &claim(Slot::Extra(1))).await;
     fill(&tier, &lease, &entry("old")).await;
 
     purge(&tier, Purge::hard(Reach::All)).await;
@@ -463,7 +463,7 @@ async fn a_soft_purge_makes_stale_and_fences_whatever_it_is_of() {
         let server = RedisServer::start();
         let tier = tier(&server);
         let lease = leased(&tier, &claim(Slot::Build)).await;
-        let under_way = leased(&tier, &claim(Slot::Extra)).await;
+        let under_way = leased(&tier, &claim(Slot::Extra(1))).await;
         let tags = Box::from([Digest::of(b"tag"), uri()]);
         fill(&tier, &lease, &tagged(Duration::from_secs(60), "old", tags)).await;
 
@@ -521,7 +521,7 @@ fn turn_back_the_clock(server: &RedisServer, tier: &RedisTier) {
 async fn a_clock_that_goes_back_neither_hides_entries_from_purges_nor_fences_what_comes_later() {
     let server = RedisServer::start();
     let tier = tier(&server);
-    leased(&tier, &claim(Slot::Extra)).await;
+    leased(&tier, &claim(Slot::Extra(1))).await;
     turn_back_the_clock(&server, &tier);
     let lease = leased(&tier, &claim(Slot::Build)).await;
     assert_eq!(fill(&tier, &lease, &entry("old")).await, Filled::Stored);
