@@ -16,7 +16,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{redis::RedisServer, worker::AMPLE};
+use super::{
+    redis::{RedisServer, until_it_stands_still},
+    worker::AMPLE,
+};
 
 /// What a worker's lines begin with, among those of the test harness.
 pub const MARK: &str = "> ";
@@ -90,9 +93,10 @@ impl Process {
         (body.to_owned(), outcome.to_owned())
     }
 
-    /// The process stands still.
+    /// The process stands still, with all its threads.
     pub fn freeze(&self) {
         self.signal("STOP");
+        until_it_stands_still(self.child.id());
     }
 
     pub fn thaw(&self) {
