@@ -138,7 +138,6 @@ impl RedisServer {
     /// Freezes the process: its sockets stay open and nothing answers.
     pub fn pause(&self) {
         self.signal("STOP");
-        until_it_stands_still(self.process.id());
     }
 
     pub fn resume(&self) {
@@ -184,22 +183,6 @@ impl Drop for RedisServer {
         // It may be dead already: then both fail, and that is well.
         drop(self.process.kill());
         drop(self.process.wait());
-    }
-}
-
-/// A process that has been sent SIGSTOP goes on for a moment: until each of its threads has seen it.
-pub fn until_it_stands_still(process: u32) {
-    let stopped = || {
-        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        threads.map_while(Result::ok).all(|thread| {
-            let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            // After the name in parentheses, which may hold anything.
-            let state = state.rsplit(") ").next().unwrap_or_default();
-            state.starts_with('T')
-        })
-    };
-    while !stopped() {
-        thread::yield_now();
     }
 }
 
