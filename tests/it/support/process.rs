@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    env,
+    env, fs,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
@@ -90,9 +90,10 @@ impl Process {
         (body.to_owned(), outcome.to_owned())
     }
 
-    /// The process stands still.
+    /// The process stands still, with all its threads.
     pub fn freeze(&self) {
         self.signal("STOP");
+        until_it_stands_still(self.child.id());
     }
 
     pub fn thaw(&self) {
@@ -112,5 +113,21 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+/// A process that has been sent SIGSTOP goes on for a moment: until each of its threads has seen it.
+fn until_it_stands_still(process: u32) {
+    let stopped = || {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        threads.map_while(Result::ok).all(|thread| {
+            let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // After the name in parentheses, which may hold anything.
+            let state = state.rsplit(") ").next().unwrap_or_default();
+            state.starts_with('T')
+        })
+    };
+    while !stopped() {
+        thread::yield_now();
     }
 }
