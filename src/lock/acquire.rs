@@ -191,7 +191,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`](super::ErrorKind::Busy) if someone else holds it to the end of the wait, and whatever
+    /// [`ErrorKind::Busy`] if someone else holds it to the end of the wait, and whatever
     /// [`try_acquire`](Self::try_acquire) reports. While there is time to wait, failures that may
     /// pass (an unreachable backend, one that is loading) lead to another attempt.
     ///
