@@ -218,7 +218,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`](super::ErrorKind::Busy); [`ErrorKind::NotHeld`](super::ErrorKind::NotHeld) if
+    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`]; [`ErrorKind::NotHeld`] if
     /// the lock was lost and the work was dropped.
     ///
     /// # Panics
