@@ -191,7 +191,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Busy`](super::ErrorKind::Busy) if someone else holds it to the end of the wait, and whatever
+    /// [`ErrorKind::Busy`] if someone else holds it to the end of the wait, and whatever
     /// [`try_acquire`](Self::try_acquire) reports. While there is time to wait, failures that may
     /// pass (an unreachable backend, one that is loading) lead to another attempt.
     ///
@@ -218,7 +218,7 @@ impl Acquire {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`](super::ErrorKind::Busy); [`ErrorKind::NotHeld`](super::ErrorKind::NotHeld) if
+    /// As [`acquire`](Self::acquire), apart from [`ErrorKind::Busy`]; [`ErrorKind::NotHeld`] if
     /// the lock was lost and the work was dropped.
     ///
     /// # Panics
