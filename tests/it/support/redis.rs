@@ -137,9 +137,10 @@ impl RedisServer {
 
     /// How many connected clients have sent `command` last.
     pub fn clients_at(&self, command: &str) -> usize {
-        let list: String = self.command(&["CLIENT", "LIST"]);
-        let last = format!(" cmd={command} ");
-        list.lines().filter(|line| line.contains(&last)).count()
+        let clients: String = self.command(&["CLIENT", "LIST"]);
+        let sent = format!(" cmd={command} ");
+        let at = clients.lines().filter(|line| line.contains(&sent));
+        at.count()
     }
 
     /// Freezes the process: its sockets stay open and nothing answers.
