@@ -129,6 +129,8 @@ where
 {
     match result {
         Ok(mut response) => {
+            // The proxy's own, whatever the origin speaks (RFC 9110 section 6.2).
+            *response.version_mut() = Version::HTTP_11;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 strip_hop_by_hop(response.headers_mut());
             }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
-    answer, body::Body, entry::Entry, invalidation::Invalidation, policy::Exposure, status::Outcome,
+    answer, body::Body, entry::Entry, invalidation::Invalidation, policy::Policy, status::Outcome,
 };
 
 pin_project! {
@@ -63,7 +63,7 @@ pin_project! {
 pub(crate) struct Passing {
     pub(crate) outcome: Outcome,
     pub(crate) invalidation: Option<Box<Invalidation>>,
-    pub(crate) exposure: Exposure,
+    pub(crate) policy: Arc<Policy>,
 }
 
 impl Passing {
@@ -71,8 +71,9 @@ impl Passing {
         if let Some(invalidation) = &mut self.invalidation {
             invalidation.settle(response);
         }
+        self.policy.strip_tags(response.headers_mut());
         self.outcome.write(response.headers_mut());
-        self.exposure.expose(response);
+        self.policy.exposure.expose(response);
     }
 }
 
@@ -163,7 +164,7 @@ where
                     let passing = Passing {
                         outcome: passing.outcome,
                         invalidation: passing.invalidation.take(),
-                        exposure: passing.exposure,
+                        policy: Arc::clone(&passing.policy),
                     };
                     self.set(Self::Calling { future, passing });
                 }

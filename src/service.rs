@@ -115,7 +115,7 @@ impl<S> BufferService<S> {
         let passing = Passing {
             outcome,
             invalidation: Invalidation::of(&parts, &self.cache, &self.policy),
-            exposure: self.policy.exposure,
+            policy: Arc::clone(&self.policy),
         };
         let request = Request::from_parts(parts, body);
         ResponseFuture::bypass(self.inner.clone(), request, passing)

@@ -94,10 +94,15 @@ impl Link {
         self.core.count(reply.and_then(convert))
     }
 
-    /// Connects, and has the server know `script`. If it fails, the next call sees to both.
-    pub(crate) async fn prepare(&self, script: &'static Script) {
+    /// Connects, and has the server know `script`; says whether it is there. If it fails, the next call
+    /// sees to both.
+    pub(crate) async fn prepare(&self, script: &'static Script) -> bool {
         let load = script.load();
-        drop(self.core.send(&load, self.usual_deadline()).await);
+        match self.core.send(&load, self.usual_deadline()).await {
+            Ok(_) => true,
+            // It answers, if only to refuse this.
+            Err(error) => error.code().is_some(),
+        }
     }
 
     pub(crate) fn health(&self) -> Health {

@@ -65,8 +65,13 @@ impl Coherence {
             .await
             .is_err()
         {
-            self.heard.send_replace(true);
+            self.expect_nothing();
         }
+    }
+
+    /// Nobody waits for the events any longer: what is asked for from now on is asked without them.
+    pub(super) fn expect_nothing(&self) {
+        self.heard.send_replace(true);
     }
 
     /// Events flow from now on; what happened before may have been missed.

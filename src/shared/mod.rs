@@ -125,8 +125,12 @@ impl Shared {
     /// Before a process asks for the first time: connects, and lets the events begin, both at once.
     async fn open(&self, limit: Duration) {
         if !self.coherence.has_heard() {
-            let connecting = timeout(limit, self.tier.prepare());
-            let (_heard, _connected) = tokio::join!(self.coherence.first_heard(limit), connecting);
+            let connecting = async {
+                if !matches!(timeout(limit, self.tier.prepare()).await, Ok(true)) {
+                    self.coherence.expect_nothing();
+                }
+            };
+            tokio::join!(self.coherence.first_heard(limit), connecting);
         }
     }
 

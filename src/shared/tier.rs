@@ -210,8 +210,9 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn release<'a>(&'a self, lease: &'a Lease, release: Release<'a>) -> Answer<'a, Held>;
     /// Purges, and tells every process.
     fn purge(&self, purge: Purge, answers: Answers) -> Answer<'_, Told>;
-    /// Connects for the claims to come, and in the background for what follows them.
-    fn prepare(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Connects for the claims to come, and in the background for what follows them; says whether
+    /// anybody is there.
+    fn prepare(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>>;
     /// Starts telling `coherence` what other processes do, once.
     fn follow(&self, coherence: &Arc<Coherence>);
     /// How its connections are.

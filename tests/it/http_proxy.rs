@@ -19,6 +19,21 @@ use crate::support::{
     },
 };
 
+#[tokio::test]
+async fn whatever_version_the_origin_speaks_clients_get_the_proxys_own() {
+    let old = page(FRESH, "page").replacen("HTTP/1.1", "HTTP/1.0", 1);
+    let origin = ByteOrigin::saying(old).await;
+    let proxy = Proxy::start(origin.address(), &[]);
+
+    let miss = proxy.get("/", "").await;
+    let hit = until(&proxy, "/", |answer| outcome(answer).contains("hit")).await;
+
+    for answer in [miss, hit] {
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\npage"), "{answer}");
+    }
+}
+
 // ===== what is not an answer to keep =====
 
 #[tokio::test]

@@ -342,6 +342,31 @@ async fn tags_are_for_caches_and_taken_off_the_responses_unless_the_layer_forwar
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn responses_that_bypass_show_no_tags_either() {
+    let cache = Cache::in_memory();
+    let respond = |build: usize, request: &Incoming| with(text(build, request), "cache-tag", "a");
+    let inner = tower::service_fn(move |request: Incoming| {
+        let response = respond(1, &request);
+        async move { Ok::<_, std::convert::Infallible>(response) }
+    });
+    let service = tower::Layer::layer(&layer(&cache), inner);
+    let mut request = get("/a");
+    request
+        .headers_mut()
+        .insert("cookie", HeaderValue::from_static("a=b"));
+
+    let response = tower::ServiceExt::oneshot(service, request).await.unwrap();
+
+    assert!(
+        response.headers()["cache-status"]
+            .to_str()
+            .unwrap()
+            .contains("bypass")
+    );
+    assert!(!response.headers().contains_key("cache-tag"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_response_with_more_tags_than_are_kept_is_shared_and_not_stored() {
     let cache = Cache::in_memory();
     let respond = |build: usize, request: &Incoming| {

@@ -57,6 +57,7 @@ impl RedisTier {
             .key(self.names.resource(&place))
             .key(self.names.marker(&lease.place))
             .key(self.names.failure(&lease.place, Slot::Build))
+            .key(self.names.failure(&lease.place, Slot::Extra(1)))
             .key(self.names.failure(&lease.place, lease.slot))
             .arg(lease.token.as_str())
             .arg(lease.began.0)

@@ -137,12 +137,13 @@ impl Tier for RedisTier {
             let told: i64 = self.leases.invoke(&PURGE, call).await?;
             Ok(Told {
                 processes: usize::try_from(told).ok(),
-                heeded,
+                // Where nobody could be told, nobody answers.
+                heeded: heeded.filter(|_| told >= 0),
             })
         })
     }
 
-    fn prepare(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn prepare(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         for (link, script) in [(&self.fills, &FILL), (&self.leases, &RENEW)] {
             let link = link.clone();
             drop(task::spawn(async move { link.prepare(script).await }));
