@@ -226,10 +226,10 @@ pub(crate) fn failed<B>(
     match failure {
         Failure::Response(entry) => from_entry(entry, wanted, Instant::now(), outcome),
         Failure::Status(status) => plain(*status, wanted, outcome),
-        Failure::Stale(entry) if entry.usable_until() <= Instant::now() => {
-            plain(StatusCode::INTERNAL_SERVER_ERROR, wanted, outcome)
+        Failure::Stale(entry, failure) if entry.usable_until() <= Instant::now() => {
+            failed(failure, wanted, reason)
         }
-        Failure::Stale(entry) => stood_in(entry, wanted, |ttl| {
+        Failure::Stale(entry, _) => stood_in(entry, wanted, |ttl| {
             let end = End::CollapsedStoodIn { ttl };
             Outcome::forward(reason, end).because("stale-if-error")
         }),

@@ -204,7 +204,7 @@ where
         let failure = Arc::new(failure);
         let stand_in = self.stand_in().map(Arc::clone);
         let usable_until = stand_in.as_ref().map(|stale| stale.usable_until());
-        let stale = stand_in.map(|stale| Arc::new(Failure::Stale(stale)));
+        let stale = stand_in.map(|stale| Arc::new(Failure::Stale(stale, Arc::clone(&failure))));
         // Not sealed: who comes before it is remembered shares it here.
         self.land(Verdict::Failed(
             stale.clone().unwrap_or_else(|| Arc::clone(&failure)),

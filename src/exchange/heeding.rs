@@ -27,6 +27,11 @@ where
     pub(super) fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
         match news {
             News::None => Waited::Again,
+            News::Streaming(stream) if !stream.may_answer(seat.joined, self.cache.purges()) => {
+                // It goes on for those who were here before a purge.
+                seat.close();
+                Waited::Again
+            }
             News::Streaming(stream) if !self.opens(&stream.head.headers) => {
                 Waited::Free(Forward::Request, "authorization")
             }
@@ -132,10 +137,16 @@ where
     ) -> Response<Body<ResBody>> {
         self.stale_fallback(outcome).unwrap_or_else(|| {
             self.cache.count().failed();
-            let status =
-                failure.unless(|head| head.fits(&self.asked.headers) && self.opens(&head.headers));
-            let failure = status.as_ref().unwrap_or(failure);
-            answer::failed(failure, self.asked.wanted(), self.reason())
+            let usable = failure.usable(|entry| {
+                entry.head.fits(&self.asked.headers)
+                    && self.opens(&entry.head.headers)
+                    && entry.is_valid(self.cache.purges())
+            });
+            let (wanted, reason) = (self.asked.wanted(), self.reason());
+            match usable {
+                Ok(failure) => answer::failed(failure, wanted, reason),
+                Err(status) => answer::failed(&Failure::Status(status), wanted, reason),
+            }
         })
     }
 }

@@ -290,9 +290,14 @@ where
         let Some(head) = self.head_of(judged) else {
             return;
         };
-        let (body, hint) = (growing.clone(), *hint);
-        let stream = Arc::new(Stream { head, body, hint });
-        self.pilot.flight().tell(News::Streaming(stream));
+        let stream = Stream {
+            head,
+            body: growing.clone(),
+            hint: *hint,
+            tags: self.carried.clone().unwrap_or_default(),
+            began: self.pilot.flight().began,
+        };
+        self.pilot.flight().tell(News::Streaming(Arc::new(stream)));
     }
 
     /// The body has ended one way or another.

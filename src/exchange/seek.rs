@@ -201,8 +201,12 @@ impl Seek<'_> {
                 let stale = self
                     .note(stale)
                     .filter(|stale| stale.may_stand_in(Instant::now(), self.cache.purges()));
-                let failure = stale.map_or_else(|| Failure::of(failure), Failure::Stale);
-                Sought::Found(News::Landed(Verdict::Failed(Arc::new(failure))))
+                let failure = Arc::new(Failure::of(failure));
+                let failure = match stale {
+                    Some(stale) => Arc::new(Failure::Stale(stale, failure)),
+                    None => failure,
+                };
+                Sought::Found(News::Landed(Verdict::Failed(failure)))
             }
             Some(Claimed::Leased {
                 lease,

@@ -9,7 +9,8 @@ use http_body::SizeHint;
 use crate::{
     body::Growing,
     entry::{self, Entry, Fields, Head},
-    purges::Moment,
+    key::Digest,
+    purges::{Moment, Purges, Since},
 };
 
 /// The latest word from a flight's task.
@@ -32,6 +33,17 @@ pub(crate) struct Stream {
     pub(crate) head: Head,
     pub(crate) body: Growing,
     pub(crate) hint: SizeHint,
+    /// What its entry can be purged by, and the moment its build began.
+    pub(crate) tags: Box<[Digest]>,
+    pub(crate) began: Moment,
+}
+
+impl Stream {
+    /// Whether a request that came at `joined` may read along: it was there before any purge that
+    /// reached the build.
+    pub(crate) fn may_answer(&self, joined: Moment, purges: &Purges) -> bool {
+        joined <= self.began || purges.since(self.began, &self.tags) == Since::Nothing
+    }
 }
 
 /// How a build ended, as waiters see it.
@@ -75,7 +87,7 @@ pub(crate) enum Failure {
     /// A failure without a response of its own.
     Status(StatusCode),
     /// There is a stale entry that may stand in (RFC 5861 section 4).
-    Stale(Arc<Entry>),
+    Stale(Arc<Entry>, Arc<Self>),
 }
 
 impl Failure {
@@ -88,24 +100,27 @@ impl Failure {
         }
     }
 
-    /// What is left of it for a request that `may_have` responses with some heads only: its status,
-    /// if the rest is for others.
-    pub(crate) fn unless(&self, may_have: impl Fn(&Head) -> bool) -> Option<Self> {
+    /// What of it a request may have: a stale entry that it may not have stands in for nothing.
+    ///
+    /// # Errors
+    ///
+    /// Only the status is for it; the rest is for others.
+    pub(crate) fn usable(&self, may_have: impl Fn(&Entry) -> bool) -> Result<&Self, StatusCode> {
         match self {
-            Self::Response(entry) if !may_have(&entry.head) => {
-                Some(Self::Status(entry.head.status))
-            }
-            Self::Stale(entry) if !may_have(&entry.head) => {
-                Some(Self::Status(StatusCode::INTERNAL_SERVER_ERROR))
-            }
-            Self::Response(_) | Self::Stale(_) | Self::Status(_) => None,
+            Self::Response(entry) if !may_have(entry) => Err(entry.head.status),
+            Self::Stale(entry, failure) if !may_have(entry) => match &**failure {
+                Self::Response(entry) if !may_have(entry) => Err(entry.head.status),
+                failure => Ok(failure),
+            },
+            Self::Response(_) | Self::Stale(..) | Self::Status(_) => Ok(self),
         }
     }
 
     /// The memory it takes, in bytes.
     pub(crate) fn weight(&self) -> usize {
         match self {
-            Self::Response(entry) | Self::Stale(entry) => entry.weight(),
+            Self::Response(entry) => entry.weight(),
+            Self::Stale(entry, failure) => entry.weight() + failure.weight(),
             Self::Status(_) => 0,
         }
     }
@@ -115,7 +130,7 @@ impl Failure {
         let status = match self {
             Self::Response(entry) => return Arc::clone(entry),
             Self::Status(status) => *status,
-            Self::Stale(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Stale(_, failure) => return failure.as_entry(began),
         };
         let headers = HeaderMap::new();
         let head = Head {

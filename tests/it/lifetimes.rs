@@ -286,9 +286,10 @@ async fn run(
                 history.handler.lock().unwrap()[path] = Some((takes, status));
             }
             Step::Pass(time) => sleep(time).await,
+            // Builds that follow each other may take several lives.
             Step::Settle => {
-                for cache in caches {
-                    settled(cache).await;
+                while caches.iter().any(|cache| cache.stats().flights > 0) {
+                    sleep(times.life / 100).await;
                 }
             }
         }

@@ -182,3 +182,36 @@ async fn a_process_that_does_nothing_else_purges_in_the_others() {
     assert_eq!((purged.acknowledged, purged.processes), (3, Some(3)));
     assert_eq!(read_by_all(&workers, &caches, "/a").await, "build 2");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_a_purge_by_a_tag_of_the_response_does_not_read_along() {
+    use crate::support::{
+        client::{ask, behind, get as plain, herd},
+        origin::{Origin, head},
+    };
+
+    let cache = Cache::in_memory();
+    let fields = [
+        ("cache-control", "max-age=60"),
+        ("content-length", "4"),
+        ("cache-tag", "t"),
+    ];
+    let (origin, mut streams) = Origin::streaming(move |_| head(StatusCode::OK, &fields));
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+    let early = herd(&service, [plain("/")]);
+    let first = streams.recv().await.unwrap();
+    first.data("ol");
+    crate::support::client::settle().await;
+
+    cache.purge_tag("t").await.unwrap();
+    let late = herd(&service, [plain("/")]);
+    let second = streams.recv().await.expect("it is built anew");
+    first.data("d!");
+    first.end();
+    second.data("new!");
+    second.end();
+
+    assert_eq!(early.answers().await[0].text(), "old!");
+    assert_eq!(late.answers().await[0].text(), "new!");
+    assert_eq!(ask(&service, plain("/")).await.text(), "new!");
+}
