@@ -416,7 +416,7 @@ impl BufferLayer {
     }
 
     /// How many extra builds of one key the whole fleet may have under way by
-    /// [`Fallback::Build`](crate::Fallback::Build), each in another process. Default: 1, at least 1.
+    /// [`Fallback::Build`], each in another process. Default: 1, at least 1.
     /// Without the shared tier it is one in each process.
     pub fn extra_builds(self, builds: u8) -> Self {
         self.with(|policy| policy.extra_builds = builds.max(1))
