@@ -29,7 +29,7 @@ use tower_service::Service;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// # let inner = service_fn(async |_: Request<Empty<Bytes>>| {
-/// #     Ok::<_, Infallible>(Response::new(Full::from("a report")))
+/// #     Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("a report")))
 /// # });
 /// let service = BufferLayer::new(Cache::in_memory()).layer(inner);
 /// let pages = (1..=20).map(|page| format!("http://shop.example/report?page={page}"));
