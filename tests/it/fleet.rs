@@ -3,26 +3,19 @@
 use std::{pin::pin, slice, time::Duration};
 
 use futures_util::FutureExt as _;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use tokio::time::{sleep, timeout};
 use tower_stampede::Cache;
 
 use crate::support::{
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, failing, layer, settled, text,
-        uncacheable, until, waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, caching, failing, layer,
+        settled, text, uncacheable, until, waiting,
     },
 };
 
 const REPORT: &str = "http://shop.example/report";
-
-fn caching(build: usize, request: &Incoming, directives: &'static str) -> Outgoing {
-    let mut response = text(build, request);
-    let value = HeaderValue::from_static(directives);
-    response.headers_mut().insert("cache-control", value);
-    response
-}
 
 fn refreshed(build: usize, request: &Incoming) -> Outgoing {
     caching(build, request, "max-age=10, stale-while-revalidate=60")

@@ -8,14 +8,10 @@ use tower_stampede::{BufferLayer, Cache, CacheTags, CacheTtl, NoCache, Target};
 use crate::support::{
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, cache, failing, get, layer, settled, text,
-        until, waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, cache, caching, failing, get, layer, settled,
+        text, until, waiting,
     },
 };
-
-fn caching(build: usize, request: &Incoming, directives: &'static str) -> Outgoing {
-    with(text(build, request), "cache-control", directives)
-}
 
 fn with(mut response: Outgoing, name: &'static str, value: &'static str) -> Outgoing {
     let name = HeaderName::from_static(name);

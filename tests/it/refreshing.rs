@@ -19,19 +19,12 @@ use crate::support::{
     origin::{Call, Origin, OriginError, failure, frames, head, reply},
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, settled,
+        AMPLE, Handler, Incoming, Worker, builder, cache, caching, failing, get, layer, settled,
         text,
     },
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn caching(build: usize, request: &Incoming, directives: &'static str) -> Outgoing {
-    let mut response = text(build, request);
-    let value = HeaderValue::from_static(directives);
-    response.headers_mut().insert("cache-control", value);
-    response
-}
 
 /// A page of ten seconds, served stale for sixty more; every later build comes to nothing, each in
 /// this way.

@@ -9,19 +9,12 @@ use tower_stampede::{BufferLayer, Cache};
 use crate::support::{
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, cache, failing, get, layer, settled, text,
-        until,
+        AMPLE, Handler, Incoming, Outgoing, Worker, cache, caching, failing, get, layer, settled,
+        text, until,
     },
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn caching(build: usize, request: &Incoming, directives: &'static str) -> Outgoing {
-    let mut response = text(build, request);
-    let value = HeaderValue::from_static(directives);
-    response.headers_mut().insert("cache-control", value);
-    response
-}
 
 /// Fresh for 100 seconds, to the second.
 fn plain(cache: &Cache) -> BufferLayer {

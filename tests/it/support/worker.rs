@@ -189,11 +189,16 @@ pub fn failing(_: usize, _: &Incoming) -> Outgoing {
     response
 }
 
-pub fn uncacheable(build: usize, request: &Incoming) -> Outgoing {
+/// A text under this `Cache-Control`.
+pub fn caching(build: usize, request: &Incoming, directives: &'static str) -> Outgoing {
     let mut response = text(build, request);
-    let value = http::HeaderValue::from_static("no-store");
+    let value = http::HeaderValue::from_static(directives);
     response.headers_mut().insert("cache-control", value);
     response
+}
+
+pub fn uncacheable(build: usize, request: &Incoming) -> Outgoing {
+    caching(build, request, "no-store")
 }
 
 pub async fn until(condition: impl Fn() -> bool) {
