@@ -55,6 +55,7 @@ pub(crate) struct WorkerOptions {
 pub(crate) async fn run(options: WorkerOptions) -> Result<(), Failed> {
     quiet_panics(options.case);
     let cache = cache(&options)?;
+    cache.connect().await;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     announce(&listener)?;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));

@@ -85,6 +85,33 @@ impl Cache {
         CacheBuilder::default()
     }
 
+    /// Connects to the shared tier, and lets the events of the other workers begin, which the first
+    /// request would do and wait for otherwise.
+    ///
+    /// Call it before the server accepts requests, so that the first herd after a deploy does not pay
+    /// for it. It takes the Redis budget at most, and a tier that is not there is no error: the log and
+    /// [`health`](Self::health) tell, and requests go on without it until it is. Without a shared tier
+    /// nothing is done.
+    ///
+    /// ```
+    /// use axum::Router;
+    /// use tower_stampede::Cache;
+    ///
+    /// async fn serve(app: Router, cache: Cache, listener: tokio::net::TcpListener) -> std::io::Result<()> {
+    ///     cache.connect().await;
+    ///     axum::serve(listener, app).await
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, it goes on in the background.
+    pub async fn connect(&self) {
+        if let Some(shared) = &self.0.shared {
+            shared.connect().await;
+        }
+    }
+
     /// What has happened so far in this process.
     pub fn stats(&self) -> Stats {
         let (entries, bytes) = self.0.local.size();

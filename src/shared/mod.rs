@@ -122,6 +122,12 @@ impl Shared {
         self.coherence.watch(resource)
     }
 
+    /// Does at once what the first claim would do and wait for.
+    pub(crate) async fn connect(&self) {
+        self.tier.follow(&self.coherence);
+        self.open(self.budget).await;
+    }
+
     /// Before a process asks for the first time: connects, and lets the events begin, both at once.
     async fn open(&self, limit: Duration) {
         if !self.coherence.has_heard() {
@@ -211,8 +217,7 @@ impl Shared {
     ) -> Result<(usize, Option<usize>), Outage> {
         let answers = if limit.is_some() {
             // Heard by this process too, and so are the answers.
-            self.tier.follow(&self.coherence);
-            self.open(self.budget).await;
+            self.connect().await;
             Answers::Wanted
         } else {
             Answers::Unwanted
