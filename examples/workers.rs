@@ -58,6 +58,7 @@ async fn run_role() -> Result<(), Failed> {
 
 async fn worker(redis: String, address: &str) -> Result<(), Failed> {
     let cache = Cache::builder().redis(redis).namespace("workers").build()?;
+    cache.connect().await;
     let layer = BufferLayer::new(cache).ttl(Duration::from_secs(10));
     let app = Router::new().route("/report", get(expensive)).layer(layer);
 

@@ -29,6 +29,9 @@ mod coalescing;
 #[cfg(test)]
 mod compose;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod connecting;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod control;

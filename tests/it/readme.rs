@@ -20,6 +20,7 @@ async fn usage(server: &str) -> Result<axum::Router, Box<dyn Error>> {
         .redis(server) // leave this out for one process
         .namespace("shop")
         .build()?; // never connects, never fails because Redis is down
+    cache.connect().await; // optional: else the first request does, and waits for it
 
     let app = Router::new().route("/report", get(report)).layer(
         BufferLayer::new(cache.clone())
