@@ -1,24 +1,24 @@
 //! [`BufferLayer`]: one route's policy, as a builder.
 
+mod keying;
 mod renewing;
 mod tagging;
+mod waiting;
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderName, StatusCode, Uri, request, response};
+use http::{HeaderName, StatusCode, response};
 use tower_layer::Layer;
 
 use crate::{
     cache::Cache,
     http::{
         freshness::Heuristic,
-        negotiate::Offer,
         storable::{self, Nonces, Statuses},
     },
-    key::{KeyWriter, Keyed, Own, QueryKey},
     policy::{
-        Authorization, Cookies, Etags, Exposure, Fallback, Heads, KeyShown, Mode, OnDisconnect,
-        Policy, Ranges, RequestDirectives,
+        Authorization, Cookies, Etags, Exposure, Heads, KeyShown, Mode, Policy, Ranges,
+        RequestDirectives,
     },
     service::BufferService,
     switch::Switch,
@@ -274,77 +274,6 @@ impl BufferLayer {
         self.with(|policy| policy.max_body = bytes)
     }
 
-    // ===== the key =====
-
-    /// Puts a request header in the key. Default: none; what a response names in `Vary` is taken
-    /// care of without this.
-    pub fn vary_by_header(self, name: HeaderName) -> Self {
-        self.with(|policy| policy.key.headers.push(name))
-    }
-
-    /// Puts a cookie in the key. Requests with cookies are then no longer bypassed; all other
-    /// cookies are taken off the request before it reaches the inner service. Default: none.
-    pub fn vary_by_cookie(self, name: impl Into<String>) -> Self {
-        self.with(|policy| {
-            policy.cookies = Cookies::Keyed;
-            policy.key.cookies.push(name.into());
-        })
-    }
-
-    /// Which part of the query is in the key. Default: [`QueryKey::Raw`].
-    pub fn query(self, query: QueryKey) -> Self {
-        self.with(|policy| policy.key.query = query)
-    }
-
-    /// Adds parts of your own to the key. See [`KeyWriter`] for an example.
-    pub fn key_with<F>(self, closure: F) -> Self
-    where
-        F: Fn(&request::Parts, &mut KeyWriter<'_>) -> Keyed + Send + Sync + 'static,
-    {
-        self.with(|policy| policy.key.own = Own::Adds(Arc::new(closure)))
-    }
-
-    /// Makes the whole key from parts of your own: neither authority, path nor query is in it
-    /// unless `closure` puts them there. A key without any part is no key: the request bypasses.
-    pub fn replace_key_with<F>(self, closure: F) -> Self
-    where
-        F: Fn(&request::Parts, &mut KeyWriter<'_>) -> Keyed + Send + Sync + 'static,
-    {
-        self.with(|policy| policy.key.own = Own::Replaces(Arc::new(closure)))
-    }
-
-    /// Where the URI that the client sent is found, for routers that cut prefixes off it. Default:
-    /// axum's `OriginalUri` with the feature `axum`, else the request's own URI.
-    pub fn original_uri(self, find: for<'a> fn(&'a request::Parts) -> Option<&'a Uri>) -> Self {
-        self.with(|policy| policy.key.original_uri = find)
-    }
-
-    /// Replaces a request's `Accept-Language` by the one of `languages` that it likes best, the first
-    /// of them where it likes several the same; one that likes none is left as it is. Name what the
-    /// inner service has, in its own order: a response that varies by language then has one variant
-    /// for each, whatever spelling browsers use. Without any language the field is only put in order:
-    /// lower case, best first, and by name where it likes several the same, among which RFC 9110
-    /// section 12.5.4 knows no order. Default: the field is compared as it is, white space aside.
-    pub fn normalize_accept_language<L>(self, languages: L) -> Self
-    where
-        L: IntoIterator<Item: Into<String>>,
-    {
-        let offer = Offer::languages(languages.into_iter().map(Into::into));
-        self.with(|policy| policy.offers.push(offer))
-    }
-
-    /// Replaces a request's `Accept-Encoding` by the one of `codings` that it likes best, or by
-    /// `identity`; one that accepts neither is left as it is. Name what the inner service makes, in
-    /// its own order. Default: as for
-    /// [`normalize_accept_language`](Self::normalize_accept_language).
-    pub fn normalize_accept_encoding<L>(self, codings: L) -> Self
-    where
-        L: IntoIterator<Item: Into<String>>,
-    {
-        let offer = Offer::codings(codings.into_iter().map(Into::into));
-        self.with(|policy| policy.offers.push(offer))
-    }
-
     /// Treats requests with cookies as if they had none, and lets the inner service see them.
     ///
     /// Only for services whose responses never depend on a cookie: otherwise one user gets what
@@ -393,50 +322,6 @@ impl BufferLayer {
     /// a server error is a failure, whatever it states.
     pub fn allow_error_statuses(self) -> Self {
         self.with(|policy| policy.rules.statuses = Statuses::Permissive)
-    }
-
-    // ===== waiting =====
-
-    /// How long a request waits for another one's build before it falls back. Default: 5 s.
-    pub fn wait_timeout(self, timeout: Duration) -> Self {
-        self.with(|policy| policy.wait_timeout = timeout.min(LONGEST))
-    }
-
-    /// How long a build may take, the inner service's readiness included. Default: 30 s. Beyond, it
-    /// is dropped and those who wait get a stale entry or 503; a body that is already on its way
-    /// goes on for its own request.
-    pub fn build_timeout(self, timeout: Duration) -> Self {
-        self.with(|policy| policy.build_timeout = timeout.min(LONGEST))
-    }
-
-    /// What a waiter does when it has waited long enough. Default: [`Fallback::Stale`], then
-    /// [`Fallback::Build`].
-    pub fn fallback(self, fallback: impl IntoIterator<Item = Fallback>) -> Self {
-        self.with(|policy| policy.fallback = fallback.into_iter().collect())
-    }
-
-    /// How many extra builds of one key the whole fleet may have under way by
-    /// [`Fallback::Build`], each in another process. Default: 1, at least 1.
-    /// Without the shared tier it is one in each process.
-    pub fn extra_builds(self, builds: u8) -> Self {
-        self.with(|policy| policy.extra_builds = builds.max(1))
-    }
-
-    /// How many requests may wait for one build. Default: 10 000; beyond, they fall back at once.
-    pub fn max_waiters(self, waiters: usize) -> Self {
-        self.with(|policy| policy.waiters.per_flight = waiters.max(1))
-    }
-
-    /// How many requests may wait in the whole cache before those of this layer that would wait for
-    /// another one's build fall back at once. Default: 50 000. A request that finds nobody to wait for
-    /// builds, however many wait for other keys.
-    pub fn max_waiters_in_all(self, waiters: usize) -> Self {
-        self.with(|policy| policy.waiters.in_all = waiters.max(1))
-    }
-
-    /// What becomes of a build that nobody waits for any more. Default: [`OnDisconnect::Finish`].
-    pub fn on_disconnect(self, choice: OnDisconnect) -> Self {
-        self.with(|policy| policy.on_disconnect = choice)
     }
 }
 
