@@ -253,7 +253,7 @@ impl BufferLayer {
     }
 
     /// Builds a HEAD on a cold key as a GET: the whole response is stored, and the HEAD gets its fields
-    /// as soon as they are there. With [`OnDisconnect::Cancel`] that build goes on only if somebody else
+    /// as soon as they are there. With [`OnDisconnect::Cancel`](crate::OnDisconnect::Cancel) that build goes on only if somebody else
     /// waits for it. Default: HEADs are built as HEADs, shared among themselves, and not stored.
     pub fn fill_on_head(self) -> Self {
         self.with(|policy| policy.heads = Heads::Fill)
