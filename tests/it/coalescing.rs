@@ -11,7 +11,7 @@ use crate::support::{
     client::{
         Ended, ask, assert_nothing_is_left, behind, get, herd, layer, ms, same, settle, until, with,
     },
-    origin::{Gate, Origin, fresh, held, held_then, no_store, reply},
+    origin::{Origin, fresh, held, held_then, no_store, reply, stuck},
 };
 
 // ===== one build for all =====
@@ -57,17 +57,7 @@ async fn a_herd_on_an_expired_key_is_answered_by_one_build() {
 #[tokio::test(start_paused = true)]
 async fn different_keys_do_not_wait_for_each_other() {
     let cache = Cache::in_memory();
-    let gate = Gate::closed();
-    let stuck = gate.clone();
-    let origin = Origin::new(move |call| {
-        let gate = stuck.clone();
-        async move {
-            if call.parts.uri.path() == "/stuck" {
-                gate.pass().await;
-            }
-            fresh("here")
-        }
-    });
+    let (origin, gate) = stuck();
     let service = behind(&layer(&cache), &origin);
     let stuck = same(&service, 10, "/stuck");
     until(&cache, |stats| stats.waiters == 10).await;

@@ -248,16 +248,32 @@ pub fn held() -> (Origin, Gate) {
 pub fn held_then(
     respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
 ) -> (Origin, Gate) {
+    held_where(|_| true, respond)
+}
+
+/// An origin that responds so, where it is held by a gate before.
+pub fn held_where(
+    is_held: impl Fn(&Call) -> bool + Send + Sync + 'static,
+    respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
+) -> (Origin, Gate) {
     let gate = Gate::closed();
     let passed = gate.clone();
     let origin = Origin::new(move |call| {
         let (gate, respond) = (passed.clone(), respond.clone());
+        let held = is_held(&call);
         async move {
-            gate.pass().await;
+            if held {
+                gate.pass().await;
+            }
             respond(&call)
         }
     });
     (origin, gate)
+}
+
+/// An origin whose builds of `/stuck` are held by a gate.
+pub fn stuck() -> (Origin, Gate) {
+    held_where(|call| call.parts.uri.path() == "/stuck", |_| fresh("here"))
 }
 
 /// Holds builds until the test lets them go on.
