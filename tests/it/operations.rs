@@ -8,7 +8,7 @@ use std::{
 use http::{Method, StatusCode};
 use tokio::time::sleep;
 use tower::Layer as _;
-use tower_stampede::{BufferLayer, Cache, Fallback};
+use tower_stampede::{BufferLayer, Cache, Fallback, Switch, Target};
 use tracing::{Subscriber, span};
 use tracing_subscriber::{
     Layer, fmt::format::FmtSpan, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
@@ -175,6 +175,53 @@ async fn local_entries_are_bounded_by_bytes() {
         origin.builds() - before > 1500,
         "most of it has been evicted"
     );
+}
+
+// ===== the switch =====
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_is_turned_under_load_takes_effect_at_once_and_fails_nobody() {
+    let cache = Cache::in_memory();
+    let gate = Gate::closed();
+    let held = gate.clone();
+    let origin = Origin::new(move |call| {
+        let gate = held.clone();
+        async move {
+            if call.number == 2 {
+                gate.pass().await;
+            }
+            fresh(format!("build {}", call.number))
+        }
+    });
+    let switch = Switch::default();
+    let layer = BufferLayer::new(cache.clone()).switch(&switch);
+    let service = behind(&layer, &origin);
+    assert_eq!(ask(&service, get("/stored")).await.text(), "build 1");
+    let early = same(&service, 20, "/slow");
+    until(&cache, |stats| stats.waiters == 20).await;
+
+    switch.off();
+    let late = same(&service, 5, "/slow").answers().await;
+    gate.open();
+    let early = early.answers().await;
+    assert!(
+        early.iter().all(|answer| answer.text() == "build 2"),
+        "they end as they began"
+    );
+    assert!(
+        late.iter()
+            .all(|answer| answer.status_line() == "stampede; fwd=bypass; detail=off")
+    );
+    assert_eq!(origin.builds(), 2 + 5);
+
+    cache.purge(Target::all()).await.unwrap();
+    switch.on();
+    let after = same(&service, 20, "/stored").answers().await;
+    assert!(
+        after.iter().all(|answer| answer.text() == "build 8"),
+        "nothing old comes back"
+    );
+    assert_eq!(origin.builds(), 8);
 }
 
 // ===== logs =====

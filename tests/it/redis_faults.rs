@@ -179,7 +179,7 @@ async fn a_full_redis_is_no_outage_and_is_told_of_once() {
     redis.config("maxmemory", "1");
     goes_on(&worker, &handler, &paths("full", 20)).await;
     assert!(worker.get("/full/3").await.outcome.contains("hit"));
-    assert!(cache.stats().shared_failures >= 20);
+    assert!(cache.stats().shared_failures.out_of_memory >= 20);
     redis.config("maxmemory", "0");
 
     heals(&worker, &cache, &redis).await;
