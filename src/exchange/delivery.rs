@@ -95,15 +95,13 @@ where
 
     /// Why neither tier will take what is built, as far as that is known already.
     fn forfeited(&self) -> Option<&'static str> {
-        match &self.keeper {
-            Some(keeper) => keeper.is_lost().then_some("lease-lost"),
-            None => {
-                let began = self.pilot.flight().began;
-                let tags = self.carried.as_deref().unwrap_or_default();
-                let since = self.cache.purges().since(began, tags);
-                (since != Since::Nothing).then_some("overtaken")
-            }
+        if let Some(keeper) = &self.keeper {
+            return keeper.is_lost().then_some("lease-lost");
         }
+        let began = self.pilot.flight().began;
+        let tags = self.carried.as_deref().unwrap_or_default();
+        let since = self.cache.purges().since(began, tags);
+        (since != Since::Nothing).then_some("overtaken")
     }
 
     pub(super) fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {

@@ -19,7 +19,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::notice::Bulletin;
+use super::notice::{Bulletin, Effect};
 
 const FAILURES_IN_A_ROW: u32 = 5;
 const WINDOW: u32 = 20;
@@ -143,19 +143,6 @@ enum State {
     Probing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    None,
-    /// The breaker opened or closed, and that is to be told.
-    News,
-}
-
-impl Effect {
-    fn told(is_news: bool) -> Self {
-        if is_news { Self::News } else { Self::None }
-    }
-}
-
 impl Default for State {
     fn default() -> Self {
         Self::Closed(Tally::default())
@@ -185,7 +172,7 @@ impl Circuit {
             }
             State::Probing => {
                 self.enter(State::default());
-                Effect::told(self.bulletin.works())
+                self.bulletin.works()
             }
             State::Open { .. } => Effect::None,
         }
@@ -204,7 +191,7 @@ impl Circuit {
         }
         let until = now + COOL_DOWN + COOL_DOWN.mul_f64(unit.clamp(0.0, 1.0));
         self.enter(State::Open { until });
-        Effect::told(self.bulletin.fails(now))
+        self.bulletin.fails(now)
     }
 
     fn given_up(&mut self, round: Round, now: Instant) {

@@ -33,21 +33,31 @@ enum Last {
     Fails,
 }
 
+/// Whether there is something to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    None,
+    News,
+}
+
 impl Bulletin {
-    /// It fails; whether that is to be told.
-    pub(super) fn fails(&mut self, now: Instant) -> bool {
+    /// It fails.
+    pub(super) fn fails(&mut self, now: Instant) -> Effect {
         let quiet = self.told.is_some_and(|told| now < told + QUIET);
         if quiet || self.last == Last::Fails {
-            return false;
+            return Effect::None;
         }
         self.last = Last::Fails;
         self.told = Some(now);
-        true
+        Effect::News
     }
 
-    /// It works; whether that is to be told.
-    pub(super) fn works(&mut self) -> bool {
-        mem::replace(&mut self.last, Last::Works) == Last::Fails
+    /// It works.
+    pub(super) fn works(&mut self) -> Effect {
+        match mem::take(&mut self.last) {
+            Last::Works => Effect::None,
+            Last::Fails => Effect::News,
+        }
     }
 }
 
@@ -65,7 +75,7 @@ impl Notice {
     }
 
     pub(super) fn refused(&self, cause: impl Display) {
-        if self.with(|bulletin| bulletin.fails(Instant::now())) {
+        if self.with(|bulletin| bulletin.fails(Instant::now())) == Effect::News {
             tracing::warn!(
                 what = self.what,
                 %cause,
@@ -75,7 +85,7 @@ impl Notice {
     }
 
     pub(super) fn works(&self) {
-        if self.with(Bulletin::works) {
+        if self.with(Bulletin::works) == Effect::News {
             tracing::info!(what = self.what, "the shared tier takes them again");
         }
     }
@@ -122,14 +132,11 @@ mod tests {
     fn each_change_is_told_once() {
         let (mut bulletin, now) = (Bulletin::default(), Instant::now());
 
-        assert!(
-            !bulletin.works(),
-            "that is what everybody takes for granted"
-        );
-        assert!(bulletin.fails(now));
-        assert!(!bulletin.fails(now + QUIET));
-        assert!(bulletin.works());
-        assert!(!bulletin.works());
+        assert_eq!(bulletin.works(), Effect::None, "it is taken for granted");
+        assert_eq!(bulletin.fails(now), Effect::News);
+        assert_eq!(bulletin.fails(now + QUIET), Effect::None);
+        assert_eq!(bulletin.works(), Effect::News);
+        assert_eq!(bulletin.works(), Effect::None);
     }
 
     #[test]
@@ -139,13 +146,13 @@ mod tests {
         let mut lines = 0;
 
         for at in 0..1000 {
-            lines += usize::from(bulletin.fails(now + ms(10 * at)));
-            lines += usize::from(bulletin.works());
+            lines += usize::from(bulletin.fails(now + ms(10 * at)) == Effect::News);
+            lines += usize::from(bulletin.works() == Effect::News);
         }
         assert_eq!(lines, 4, "two pairs in ten seconds");
 
-        assert!(!bulletin.fails(now + ms(9_990)));
-        assert!(bulletin.fails(now + ms(10_010)), "it has lasted");
-        assert!(bulletin.works());
+        assert_eq!(bulletin.fails(now + ms(9_990)), Effect::None);
+        let lasted = bulletin.fails(now + ms(10_010));
+        assert_eq!(lasted, Effect::News);
     }
 }

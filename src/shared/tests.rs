@@ -114,7 +114,7 @@ fn in_mood(mood: Mood) -> (Arc<Moody>, Arc<Shared>) {
     });
     let coherence = Coherence::new(Arc::new(Purges::new(10)));
     coherence.resumed();
-    let shared: Arc<dyn Tier> = tier.clone();
+    let shared: Arc<dyn Tier> = Arc::<Moody>::clone(&tier);
     (tier, Arc::new(Shared::new(shared, coherence, BUDGET)))
 }
 
@@ -239,9 +239,11 @@ async fn a_tier_that_is_there_is_asked_on_whatever_it_says_and_a_crowd_is_no_out
     }
 }
 
+type Count = fn(&Stats) -> u64;
+
 #[tokio::test(start_paused = true)]
 async fn failures_are_counted_by_their_kind() {
-    let kinds: [(Fault, fn(&Stats) -> u64); 7] = [
+    let kinds: [(Fault, Count); 7] = [
         (Fault::Unreachable, |stats| {
             stats.shared_failures.unreachable
         }),

@@ -9,7 +9,7 @@ use tokio::{task::JoinSet, time::timeout};
 use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
-    worker::{Handler, Incoming, Outgoing, builder, layer, settled, until},
+    worker::{Handler, Incoming, Outgoing, builder, settled, until},
 };
 
 /// What is built says what it is of.
@@ -26,9 +26,7 @@ async fn clients_that_leave_at_any_point_mix_up_no_answers_and_leave_no_lease() 
         builder.build().unwrap()
     });
     let handler = Handler::open();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), own));
+    let workers = handler.workers(&caches, own);
     for (worker, cache) in workers.iter().zip(&caches) {
         worker.get("/warm").await;
         settled(cache).await;

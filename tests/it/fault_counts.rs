@@ -9,7 +9,7 @@ use crate::support::{
     log::Log,
     proxy::FaultProxy,
     redis::RedisServer,
-    worker::{Handler, Worker, builder, layer, settled, text, uncacheable},
+    worker::{Handler, Worker, builder, layer, settled, text, uncacheable, warm},
 };
 
 struct Ground {
@@ -24,16 +24,12 @@ async fn ground() -> Ground {
     let redis = RedisServer::start();
     let proxy = FaultProxy::start(redis.port());
     let cache = Cache::builder().redis(proxy.url()).build().unwrap();
-    let worker = Handler::open().worker(&layer(&cache), text);
-    let ground = Ground {
+    Ground {
         redis,
         proxy,
+        worker: warm(&cache).await,
         cache,
-        worker,
-    };
-    ground.worker.get("/warm").await;
-    settled(&ground.cache).await;
-    ground
+    }
 }
 
 type Fault = fn(&mut Ground);

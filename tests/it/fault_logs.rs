@@ -7,16 +7,8 @@ use crate::support::{
     log::Log,
     proxy::FaultProxy,
     redis::RedisServer,
-    worker::{AMPLE, Handler, Worker, builder, cache, layer, settled, text, until},
+    worker::{AMPLE, Worker, builder, cache, settled, until, warm},
 };
-
-/// A worker that has stored something.
-async fn warm(cache: &Cache) -> Worker {
-    let worker = Handler::open().worker(&layer(cache), text);
-    worker.get("/warm").await;
-    settled(cache).await;
-    worker
-}
 
 async fn read(worker: &Worker, name: &str, pages: usize) {
     for page in 0..pages {

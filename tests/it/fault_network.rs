@@ -45,7 +45,7 @@ async fn nothing_fails_when_all_connections_are_cut() {
 
 #[tokio::test]
 async fn nothing_fails_when_the_way_is_slow() {
-    nothing_fails_under(|proxy| proxy.delay(Duration::from_millis(30))).await;
+    nothing_fails_under(|proxy| proxy.delay(Duration::from_millis(10))).await;
 }
 
 #[tokio::test]

@@ -99,9 +99,7 @@ async fn once_it_is_there_it_is_used() {
     proxy.refuse();
     let caches = [0; 2].map(|_| Cache::builder().redis(proxy.url()).build().unwrap());
     let handler = Handler::open();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let workers = handler.workers(&caches, text);
     for worker in &workers {
         worker.get("/before").await;
     }

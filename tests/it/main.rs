@@ -55,6 +55,9 @@ mod fault_events;
 mod fault_exits;
 #[cfg(test)]
 #[cfg(feature = "redis")]
+mod fault_forged;
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod fault_health;
 #[cfg(test)]
 #[cfg(feature = "redis")]

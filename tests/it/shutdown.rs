@@ -46,10 +46,7 @@ async fn builds_that_do_not_end_are_abandoned_and_the_next_worker_need_not_wait_
         .build()
         .unwrap();
     let stuck = Handler::held();
-    let worker = stuck.worker(&layer(&closing), text);
-    let herd = worker.herd("/report", 10);
-    waiting(slice::from_ref(&closing), 10).await;
-    stuck.has_begun(1).await;
+    let (_, herd) = stuck.under_way(&closing, text, 10).await;
     let next = cache(redis.url());
     let other = Handler::open().worker(&layer(&next), text);
     let waits = other.herd("/report", 5);

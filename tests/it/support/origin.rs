@@ -248,16 +248,31 @@ pub fn held() -> (Origin, Gate) {
 pub fn held_then(
     respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
 ) -> (Origin, Gate) {
+    held_if(|_| true, respond)
+}
+
+/// The same, where the gate holds only these builds.
+pub fn held_if(
+    is_held: impl Fn(&Call) -> bool + Clone + Send + Sync + 'static,
+    respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
+) -> (Origin, Gate) {
     let gate = Gate::closed();
     let passed = gate.clone();
     let origin = Origin::new(move |call| {
-        let (gate, respond) = (passed.clone(), respond.clone());
+        let (gate, is_held, respond) = (passed.clone(), is_held.clone(), respond.clone());
         async move {
-            gate.pass().await;
+            if is_held(&call) {
+                gate.pass().await;
+            }
             respond(&call)
         }
     });
     (origin, gate)
+}
+
+/// An origin whose builds of `/stuck` are held by a gate.
+pub fn stuck_in_one_place() -> (Origin, Gate) {
+    held_if(|call| call.parts.uri.path() == "/stuck", |_| fresh("here"))
 }
 
 /// Holds builds until the test lets them go on.

@@ -174,14 +174,11 @@ impl Work {
                 let builds = self.builds.lock().unwrap();
                 builds.get(path).copied().unwrap_or(0).to_string()
             }
-            ("hold", _) => self.holds(true),
-            ("let-go", _) => self.holds(false),
+            (order @ ("hold" | "let-go"), _) => {
+                self.held.send_replace(order == "hold");
+                "done".to_owned()
+            }
             (order, _) => panic!("{order}?"),
         }
-    }
-
-    fn holds(&self, held: bool) -> String {
-        self.held.send_replace(held);
-        "done".to_owned()
     }
 }
