@@ -121,7 +121,7 @@ pub use self::link::RedisConfig;
 pub use self::{
     cache::{
         BuildError, BuildErrorKind, Cache, CacheBuilder, Health, LinkHealth, LinkState, PurgeError,
-        Purged, Stats, Target,
+        Purged, SharedFailures, Stats, Target,
     },
     control::{CacheTags, CacheTtl, NoCache},
     future::ResponseFuture,

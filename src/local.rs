@@ -20,7 +20,7 @@ use quick_cache::{
 use tokio::time::Instant;
 
 use crate::{
-    entry::{self, Entry, Fields, Worth},
+    entry::{self, Entry, Fields, Variant, Worth},
     key::{self, Digest, Key},
     purges::Purges,
 };
@@ -172,6 +172,21 @@ impl Local {
         }
     }
 
+    /// Whether there is a place for one more variant, of which there may be `limit`.
+    pub(crate) fn has_room(
+        &self,
+        primary: &Key,
+        (variant, key): (&Variant, &Key),
+        limit: usize,
+    ) -> bool {
+        match self.slots.peek(primary) {
+            Some(Slot::Variants(known)) if known.fields == variant.fields => {
+                known.has_room(key, limit)
+            }
+            _ => limit > 0,
+        }
+    }
+
     /// Puts an entry in, unless there is one of a later build; a purge that came since its build
     /// began keeps it from being served.
     pub(crate) fn insert(&self, key: &Key, entry: Arc<Entry>, purges: &Purges) {
@@ -231,6 +246,16 @@ impl Variants {
             known.push((digest, until));
         }
         free
+    }
+
+    /// Whether [`admit`](Self::admit) would find room.
+    fn has_room(&self, key: &Key, limit: usize) -> bool {
+        let (now, digest) = (Instant::now(), key.digest());
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = known
+            .iter()
+            .filter(|(other, until)| *other != digest && now < *until);
+        others.count() < limit
     }
 }
 

@@ -52,7 +52,11 @@ impl CacheOutcome {
         self.is_set("collapsed")
     }
 
-    /// Whether the response was stored.
+    /// Whether the response was stored, as far as that was known when the answer began.
+    ///
+    /// Filling the shared tier is off the answer's path: a purge that overtakes the build at the very end, or a
+    /// lease that was lost unnoticed, still keeps the response out
+    /// ([`Stats::fenced_fills`](crate::Stats::fenced_fills)).
     pub fn is_stored(&self) -> bool {
         self.is_set("stored")
     }

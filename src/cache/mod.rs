@@ -21,7 +21,7 @@ pub use self::{
     error::{BuildError, BuildErrorKind},
     health::{Health, LinkHealth, LinkState},
     purge::{PurgeError, Purged, Target},
-    stats::Stats,
+    stats::{SharedFailures, Stats},
 };
 use crate::{
     body::Memory,
@@ -115,14 +115,17 @@ impl Cache {
     /// What has happened so far in this process.
     pub fn stats(&self) -> Stats {
         let (entries, bytes) = self.0.local.size();
-        Stats {
+        let stats = Stats {
             entries,
             bytes,
             flights: self.0.flights.len(),
             waiters: self.0.flights.waiters(),
             building_bytes: self.0.memory.used(),
-            shared_failures: self.0.shared.as_ref().map_or(0, |shared| shared.failures()),
             ..self.0.counters.read()
+        };
+        match &self.0.shared {
+            Some(shared) => shared.stats(stats),
+            None => stats,
         }
     }
 

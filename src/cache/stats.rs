@@ -23,8 +23,16 @@ pub struct Stats {
     pub failed: u64,
     /// Requests whose wait timeout passed, or that were turned away by a full flight.
     pub timed_out: u64,
-    /// Failures of the shared tier.
-    pub shared_failures: u64,
+    /// Failures of the shared tier, by kind.
+    pub shared_failures: SharedFailures,
+    /// How often the shared tier was not asked for an entry, or not given one, since it had failed too often
+    /// just before.
+    pub shared_skipped: u64,
+    /// Leases that were found to be lost: what was built under them is not stored.
+    pub lost_leases: u64,
+    /// Builds that the shared tier refused to store, since a purge had overtaken them, or their lease had been
+    /// lost unnoticed.
+    pub fenced_fills: u64,
     /// Local entries.
     pub entries: u64,
     /// Their bytes.
@@ -35,6 +43,44 @@ pub struct Stats {
     pub waiters: usize,
     /// Bytes of bodies that are being built.
     pub building_bytes: usize,
+}
+
+/// How often the shared tier failed, by kind. Counters only ever grow.
+///
+/// None of these is a failed request: it goes on without the shared tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedFailures {
+    /// There was no connection, or the server was out of service: it was loading, say, or only reads.
+    pub unreachable: u64,
+    /// No answer came in time.
+    pub timed_out: u64,
+    /// The connection ended before the answer.
+    pub lost: u64,
+    /// So many commands were under way that it was not even asked.
+    pub overloaded: u64,
+    /// The server refused the command: it is not permitted, say.
+    pub refused: u64,
+    /// The server took no lease or no entry: its memory is full, say.
+    pub out_of_memory: u64,
+    /// The answer made no sense.
+    pub garbled: u64,
+    /// An entry could not be read or belonged to another key, and counted as a miss.
+    pub unusable: u64,
+}
+
+impl SharedFailures {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.unreachable
+            + self.timed_out
+            + self.lost
+            + self.overloaded
+            + self.refused
+            + self.out_of_memory
+            + self.garbled
+            + self.unusable
+    }
 }
 
 /// The counters behind [`Stats`].

@@ -16,6 +16,7 @@ use crate::{
     body::{Body, BoxError, Growing, Rest},
     entry::Entry,
     judge::{Fate, Judged},
+    purges::Since,
     status::{End, Outcome},
 };
 
@@ -81,12 +82,26 @@ where
         let forward = |end| Outcome::forward(self.reason(), end);
         match judged.fate {
             Fate::Stored(lifetime) => {
+                if let Some(reason) = self.forfeited() {
+                    return forward(End::Unstored).because(reason);
+                }
                 let ttl = i64::try_from(lifetime.fresh_for().as_secs()).unwrap_or(i64::MAX);
                 forward(End::Stored { ttl })
             }
             Fate::Shared(detail) => forward(End::Unstored).because(detail),
             Fate::Failed(_) => forward(End::Unstored).because("failed"),
         }
+    }
+
+    /// Why neither tier will take what is built, as far as that is known already.
+    fn forfeited(&self) -> Option<&'static str> {
+        if let Some(keeper) = &self.keeper {
+            return keeper.is_lost().then_some("lease-lost");
+        }
+        let began = self.pilot.flight().began;
+        let tags = self.carried.as_deref().unwrap_or_default();
+        let since = self.cache.purges().since(began, tags);
+        (since != Since::Nothing).then_some("overtaken")
     }
 
     pub(super) fn deliver_response(&mut self, response: Response<Body<B>>, judged: &Judged) {

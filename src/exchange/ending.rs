@@ -93,35 +93,46 @@ where
 
     /// Under which key the entry goes, and as which variant; `None` where there are too many.
     fn file(&self, judged: &Judged, lifetime: Lifetime) -> Option<(Key, Head)> {
-        let local = self.cache.local();
-        let known = local.fields(&self.resource);
+        let (key, variant) = self.filing(&judged.vary)?;
+        if let Some(variant) = &variant {
+            let fields = Arc::clone(&variant.fields);
+            let variants = self.cache.local().varies(&self.resource, fields);
+            if !variants.admit(&key, lifetime.usable_until(), self.policy.max_variants) {
+                return None;
+            }
+        }
+        let head = judged.head.clone();
+        Some((key, Head { variant, ..head }))
+    }
+
+    /// Whether an entry that varies so would have a place, as far as is known now.
+    pub(super) fn has_place(&self, vary: &Vary) -> bool {
+        let Some((key, variant)) = self.filing(vary) else {
+            return false;
+        };
+        let (local, limit) = (self.cache.local(), self.policy.max_variants);
+        let has_room = |variant: Variant| local.has_room(&self.resource, (&variant, &key), limit);
+        variant.is_none_or(has_room)
+    }
+
+    /// The key of an entry that varies so, and the variant that it is.
+    fn filing(&self, vary: &Vary) -> Option<(Key, Option<Variant>)> {
+        let known = self.cache.local().fields(&self.resource);
         let known = known.map_or(Vary::None, |fields| Vary::Fields(fields.to_vec()));
-        let all = match known.union(judged.vary.clone()) {
-            Vary::Fields(fields) if fields.len() > MOST_FIELDS => judged.vary.clone(),
+        let all = match known.union(vary.clone()) {
+            Vary::Fields(fields) if fields.len() > MOST_FIELDS => vary.clone(),
             all => all,
         };
-        let fields = match all {
-            Vary::None => return Some((self.resource.clone(), judged.head.clone())),
-            Vary::Any => return None,
-            Vary::Fields(fields) => fields.into(),
-        };
-        let variants = local.varies(&self.resource, Arc::clone(&fields));
-        let variant = Variant::of(fields, &self.asked.headers);
-        let key = self.resource.variant(&variant.values);
-        if key.as_bytes().len() > self.policy.key.max_length {
-            return None;
+        match all {
+            Vary::None => Some((self.resource.clone(), None)),
+            Vary::Any => None,
+            Vary::Fields(fields) => {
+                let variant = Variant::of(fields.into(), &self.asked.headers);
+                let key = self.resource.variant(&variant.values);
+                let fits = key.as_bytes().len() <= self.policy.key.max_length;
+                fits.then_some((key, Some(variant)))
+            }
         }
-        let admitted = variants.admit(&key, lifetime.usable_until(), self.policy.max_variants);
-        admitted.then(|| {
-            let variant = Some(variant);
-            (
-                key,
-                Head {
-                    variant,
-                    ..judged.head.clone()
-                },
-            )
-        })
     }
 
     /// Lands the entry, then fills both tiers with it.

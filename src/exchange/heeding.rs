@@ -1,30 +1,20 @@
 //! What a flight's news are to one of the requests in it.
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Response};
 use tokio::time::Instant;
-use tower_service::Service;
 
 use super::{Exchange, Waited};
 use crate::{
     answer,
-    body::{Body, BoxError},
+    body::Body,
     entry::{self, Entry, Fields},
     flight::{Failure, News, Seat, Verdict},
     status::{End, Forward, Outcome},
 };
 
-impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
-where
-    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    ReqBody: Send + 'static,
-    ResBody: http_body::Body + Send + 'static,
-    ResBody::Data: Send,
-    ResBody::Error: Into<BoxError>,
-{
+impl<S, ReqBody> Exchange<S, ReqBody> {
     /// Acts on the flight's news as one of its waiters.
-    pub(super) fn heed(&mut self, news: News, seat: &Seat) -> Waited<ResBody, S::Error> {
+    pub(super) fn heed<B, E>(&mut self, news: News, seat: &Seat) -> Waited<B, E> {
         match news {
             News::None => Waited::Again,
             News::Streaming(stream) if !stream.may_answer(seat.joined, self.cache.purges()) => {
@@ -60,7 +50,7 @@ where
         }
     }
 
-    fn accept(&mut self, verdict: Verdict, seat: &Seat) -> Waited<ResBody, S::Error> {
+    fn accept<B, E>(&mut self, verdict: Verdict, seat: &Seat) -> Waited<B, E> {
         match verdict {
             Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
                 match self.use_of(&entry, seat) {
@@ -106,7 +96,7 @@ where
     }
 
     /// Looks again under the variant that this request asks for.
-    fn elsewhere(&mut self, fields: Option<Fields>) -> Waited<ResBody, S::Error> {
+    fn elsewhere<B, E>(&mut self, fields: Option<Fields>) -> Waited<B, E> {
         if let Some(fields) = fields {
             self.key = self
                 .resource
@@ -117,12 +107,12 @@ where
         Waited::Again
     }
 
-    fn hit(&self, entry: &Entry) -> Response<Body<ResBody>> {
+    fn hit<B>(&self, entry: &Entry) -> Response<Body<B>> {
         self.cache.count().shared_hit();
         answer::hit(entry, self.asked.wanted(), Instant::now())
     }
 
-    fn collapsed(&self, entry: &Entry) -> Response<Body<ResBody>> {
+    fn collapsed<B>(&self, entry: &Entry) -> Response<Body<B>> {
         let now = Instant::now();
         self.cache.count().collapsed();
         let outcome = Outcome::forward(self.reason(), End::Collapsed);
@@ -130,11 +120,11 @@ where
     }
 
     /// A failure that others share: a stale entry if it may stand in, else the failure itself.
-    pub(super) fn failed(
+    pub(super) fn failed<B>(
         &self,
         failure: &Failure,
         outcome: impl FnOnce(i64) -> Outcome,
-    ) -> Response<Body<ResBody>> {
+    ) -> Response<Body<B>> {
         self.stale_fallback(outcome).unwrap_or_else(|| {
             self.cache.count().failed();
             let usable = failure.usable(|entry| {

@@ -42,6 +42,7 @@ impl Keeper {
             async move {
                 renew_until_lost(&shared, &lease).await;
                 lost.store(true, Ordering::Relaxed);
+                shared.lost_lease();
                 flight.seal();
                 tracing::warn!(key = %lease.place.resource, "a lease was lost while its build was running");
             }
@@ -59,7 +60,7 @@ impl Keeper {
     /// Stores the entry, if the lease is still ours.
     pub(super) async fn fill(mut self, place: Place, entry: &Entry) -> Filled {
         self.stop();
-        if self.lost.load(Ordering::Relaxed) {
+        if self.is_lost() {
             self.duty = Duty::Settled;
             return Filled::FencedOff;
         }
@@ -81,16 +82,24 @@ impl Keeper {
         &self.lease
     }
 
+    /// Whether it is known to be lost.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+
     /// Gives the lease back. A tier that does not answer has given it to nobody else that we know of.
     pub(super) async fn release(mut self, release: Release<'_>) -> Held {
         self.stop();
-        if self.lost.load(Ordering::Relaxed) {
+        if self.is_lost() {
             self.duty = Duty::Settled;
             return Held::Lost;
         }
         match self.shared.release(&self.lease, release).await {
             Ok(held) => {
                 self.duty = Duty::Settled;
+                if held == Held::Lost {
+                    self.shared.lost_lease();
+                }
                 held
             }
             Err(_unknown) => Held::Ours,
@@ -108,14 +117,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.stop();
         if self.duty == Duty::Release {
-            let (shared, lease) = (Arc::clone(&self.shared), Arc::clone(&self.lease));
-            let giving_back = shared.giving_back();
-            // Without a runtime the lease's TTL does it.
-            drop(task::spawn(async move {
-                let _until_then = giving_back;
-                // A tier that does not answer has the lease's TTL do it.
-                drop(shared.release(&lease, Release::Nothing).await);
-            }));
+            self.shared.give_back(Arc::clone(&self.lease));
         }
     }
 }

@@ -232,14 +232,32 @@ where
             if !self.is_used_enough() {
                 judged.withhold("min-uses");
             }
+            if !self.has_place(&judged.vary) {
+                judged.withhold("variants");
+            }
         }
         Ok(plan)
     }
 
+    /// What the local tier alone would store has to fit into it.
+    fn measure(&self, judged: &mut Judged, size: u64) {
+        if self.keeper.is_none() && size > self.cache.local().largest() {
+            judged.withhold("capacity");
+        }
+    }
+
     /// Reads the body to its end, handing it out meanwhile where that is safe.
-    async fn gather(mut self, parts: Parts, body: Pin<Box<B>>, judged: Judged, deadline: Instant) {
+    async fn gather(
+        mut self,
+        parts: Parts,
+        body: Pin<Box<B>>,
+        mut judged: Judged,
+        deadline: Instant,
+    ) {
         let hint = body.size_hint();
         let declared = judge::declared_length(&parts, &self.asked);
+        let size = declared.or_else(|| hint.exact());
+        self.measure(&mut judged, size.unwrap_or_default());
         if judged.is_of_the_moment() {
             // Who comes once there is a response wants one of their own time.
             self.pilot.flight().seal();
@@ -255,7 +273,6 @@ where
             };
             return Box::pin(self.finish(judged, drained, Starter::Waits(unsent))).await;
         }
-        let size = declared.or_else(|| hint.exact());
         let fits = size.is_some_and(|size| size <= self.policy.max_body as u64);
         if fits && judged.is_shareable() {
             self.stream(&judged, &growing, &hint);
@@ -304,6 +321,7 @@ where
     async fn finish(mut self, mut judged: Judged, drained: Drained<B>, starter: Starter<B>) {
         match drained {
             Drained::Complete(body, trailers) => {
+                self.measure(&mut judged, body.len() as u64);
                 let tag = self.tag(&mut judged, &body).await;
                 if let Starter::Waits(mut unsent) = starter {
                     unsent.parts.headers.extend(tag.map(|tag| (ETAG, tag)));

@@ -30,7 +30,7 @@ use crate::{
     http::revalidate::Validation,
     key::{Digest, Key},
     policy::{OnDisconnect, Policy},
-    shared::{Lease, Release, Slot},
+    shared::{Lease, Slot},
     task,
 };
 
@@ -126,8 +126,7 @@ where
         let Some(request) = self.parcel.take() else {
             // The starter went its own way; whoever is left starts over.
             if let (Some(shared), Some(lease)) = (self.cache.shared(), &lease) {
-                // A tier that does not answer has the lease's TTL do it.
-                drop(shared.release(lease, Release::Nothing).await);
+                shared.give_back(Arc::new(lease.clone()));
             }
             return;
         };

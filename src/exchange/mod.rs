@@ -28,6 +28,7 @@ use tower_service::Service;
 
 use self::{
     build::Delivery,
+    fallback::Resort,
     leading::{Leading, Ownership},
 };
 pub(crate) use self::{nested::Building, parcel::Parcel};
@@ -42,7 +43,7 @@ use crate::{
     memos::Note,
     policy::Policy,
     shared::Slot,
-    status::{Forward, Outcome},
+    status::{End, Forward, Outcome},
 };
 
 /// So often a request starts over; then it goes its own way.
@@ -154,6 +155,57 @@ where
         }
     }
 
+    /// The wait is over: what the layer's fallbacks say, in turn.
+    async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.cache.count().timed_out();
+        let policy = Arc::clone(&self.policy);
+        let mut fallbacks = policy.fallback.iter();
+        loop {
+            match self.resort(&mut fallbacks, |ttl| End::CollapsedStoodIn { ttl }) {
+                Resort::Answer(response) => return Ok(response),
+                Resort::Reject => {
+                    let (wanted, reason) = (self.asked.wanted(), self.reason());
+                    return Ok(answer::unavailable("wait-timeout", wanted, reason));
+                }
+                Resort::Build => {
+                    let deadline = Instant::now() + policy.build_timeout;
+                    match self.share(Slot::Extra(1), deadline).await {
+                        Waited::Answered(response) => return Ok(response),
+                        Waited::Error(error) => return Err(error),
+                        Waited::Free(reason, detail) => return self.alone(reason, detail).await,
+                        Waited::TimedOut | Waited::Again => {}
+                        Waited::Closed => return Ok(self.closed()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Answers this request by a build of its own that nobody shares.
+    async fn alone(
+        mut self,
+        reason: Forward,
+        detail: &'static str,
+    ) -> Result<Response<Body<ResBody>>, S::Error> {
+        let Some(mut request) = self.parcel.take() else {
+            return Ok(answer::unavailable(
+                "abandoned",
+                self.asked.wanted(),
+                self.reason(),
+            ));
+        };
+        // It sees what a build would have seen.
+        self.policy.strip_cookies(request.headers_mut());
+        self.cache.count().built();
+        build::ready(&mut self.inner).await?;
+        let (mut parts, body) = self.inner.call(request).await?.into_parts();
+        self.policy.strip_tags(&mut parts.headers);
+        let outcome = Outcome::forward(reason, End::Unstored).because(detail);
+        let parts = delivery::with_outcome(parts, outcome);
+        let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+        Ok(Response::from_parts(parts, body))
+    }
+
     /// Joins flights until one has an answer for this request.
     async fn share(&mut self, slot: Slot, deadline: Instant) -> Waited<ResBody, S::Error> {
         for _ in 0..ATTEMPTS {
@@ -181,39 +233,6 @@ where
             }
         }
         Waited::Again
-    }
-
-    /// What the memos beside the key say.
-    fn remembered(&self, slot: Slot) -> Option<Waited<ResBody, S::Error>> {
-        if slot != Slot::Build {
-            return None;
-        }
-        match self.note()? {
-            Note::Failed(failure, _) => {
-                let outcome = |ttl| Outcome::hit(ttl).because("stale-if-error");
-                Some(Waited::Answered(self.failed(&failure, outcome)))
-            }
-            // The one who finds no flight probes; the others do not wait for it.
-            Note::HitForMiss => None,
-        }
-    }
-
-    fn note(&self) -> Option<Note> {
-        self.cache
-            .note(&self.asked.key_in_class(&self.key), &self.tags)
-    }
-
-    fn join(&self, slot: Slot) -> Joined {
-        let key = match (slot, &self.asked.method) {
-            (Slot::Extra(_), &Method::HEAD) => self.key.in_class(Class::ExtraHead),
-            (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
-            (Slot::Build, _) => self.asked.key_in_class(&self.key),
-        };
-        let now = self.cache.moment();
-        let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &self.tags);
-        self.cache
-            .flights()
-            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// The flight's task, which may build with this request, and what comes of that.
@@ -285,6 +304,41 @@ where
                 }
             }
         }
+    }
+}
+
+impl<S, ReqBody> Exchange<S, ReqBody> {
+    /// What the memos beside the key say.
+    fn remembered<B, E>(&self, slot: Slot) -> Option<Waited<B, E>> {
+        if slot != Slot::Build {
+            return None;
+        }
+        match self.note()? {
+            Note::Failed(failure, _) => {
+                let outcome = |ttl| Outcome::hit(ttl).because("stale-if-error");
+                Some(Waited::Answered(self.failed(&failure, outcome)))
+            }
+            // The one who finds no flight probes; the others do not wait for it.
+            Note::HitForMiss => None,
+        }
+    }
+
+    fn note(&self) -> Option<Note> {
+        self.cache
+            .note(&self.asked.key_in_class(&self.key), &self.tags)
+    }
+
+    fn join(&self, slot: Slot) -> Joined {
+        let key = match (slot, &self.asked.method) {
+            (Slot::Extra(_), &Method::HEAD) => self.key.in_class(Class::ExtraHead),
+            (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
+            (Slot::Build, _) => self.asked.key_in_class(&self.key),
+        };
+        let now = self.cache.moment();
+        let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &self.tags);
+        self.cache
+            .flights()
+            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// When its wait is over.

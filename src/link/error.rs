@@ -72,6 +72,11 @@ impl Error {
         matches!(self.kind(), Kind::TimedOut | Kind::Lost | Kind::Garbled)
     }
 
+    /// Whether it was not sent because of all that is under way already.
+    pub(crate) fn is_overload(&self) -> bool {
+        matches!(self.reason, Reason::Overloaded)
+    }
+
     /// Not sent, since the link is down because of `cause`.
     pub(super) fn broken(cause: Option<&Arc<Self>>) -> Self {
         let source = cause.cloned().map(|cause| -> Source { cause });

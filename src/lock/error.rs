@@ -350,6 +350,28 @@ mod tests {
         assert_eq!(Error::refused("OOM", "x").code(), Some("OOM"));
     }
 
+    /// What a backend of one's own says, as its caller sees it.
+    #[test]
+    fn each_maker_for_backends_has_its_kind() {
+        let cases = [
+            (Error::unavailable("x"), ErrorKind::Unavailable, false),
+            (Error::unknown("x"), ErrorKind::OutcomeUnknown, true),
+            (Error::protocol("x"), ErrorKind::Protocol, true),
+            (Error::refused("OOM", "x"), ErrorKind::Refused, false),
+            (Error::unsupported(), ErrorKind::Unsupported, false),
+            (Error::cross_slot(), ErrorKind::CrossSlot, false),
+        ];
+        for (error, kind, unknown) in cases {
+            assert_eq!(error.kind(), kind);
+            assert_eq!(error.outcome_unknown(), unknown, "{kind:?}");
+        }
+        assert_eq!(
+            Error::cross_slot().to_string(),
+            "the keys do not lie in one slot"
+        );
+        assert!(!Error::cross_slot().is_transient());
+    }
+
     #[test]
     fn the_first_operation_and_key_stay() {
         let error = Error::new(ErrorKind::NotHeld)

@@ -12,11 +12,14 @@
 //! that fail together open it once.
 
 use std::{
+    fmt::Display,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
+
+use super::notice::{Bulletin, Effect};
 
 const FAILURES_IN_A_ROW: u32 = 5;
 const WINDOW: u32 = 20;
@@ -89,21 +92,23 @@ impl Permit {
         let Some(round) = self.round.take() else {
             return;
         };
-        if self.breaker.with(|circuit| circuit.succeeded(round)) == Effect::Changed {
+        if self.breaker.with(|circuit| circuit.succeeded(round)) == Effect::News {
             tracing::info!(breaker = self.breaker.name, "closed: all may try again");
         }
     }
 
-    pub(crate) fn failed(mut self) {
+    /// What was the matter is told when the breaker opens.
+    pub(crate) fn failed(mut self, cause: impl Display) {
         let Some(round) = self.round.take() else {
             return;
         };
         let effect = self
             .breaker
             .with(|circuit| circuit.failed(round, Instant::now(), fastrand::f64()));
-        if effect == Effect::Changed {
+        if effect == Effect::News {
             tracing::warn!(
                 breaker = self.breaker.name,
+                %cause,
                 "opened: nobody tries for a while"
             );
         }
@@ -124,6 +129,7 @@ impl Drop for Permit {
 struct Circuit {
     round: Round,
     state: State,
+    bulletin: Bulletin,
 }
 
 /// Counts the changes of state.
@@ -135,13 +141,6 @@ enum State {
     Closed(Tally),
     Open { until: Instant },
     Probing,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
-    None,
-    /// The breaker opened or closed.
-    Changed,
 }
 
 impl Default for State {
@@ -173,7 +172,7 @@ impl Circuit {
             }
             State::Probing => {
                 self.enter(State::default());
-                Effect::Changed
+                self.bulletin.works()
             }
             State::Open { .. } => Effect::None,
         }
@@ -184,19 +183,15 @@ impl Circuit {
         if round != self.round {
             return Effect::None;
         }
-        let effect = match &mut self.state {
-            State::Closed(tally) => {
-                tally.failure();
-                if !tally.is_bad() {
-                    return Effect::None;
-                }
-                Effect::Changed
+        if let State::Closed(tally) = &mut self.state {
+            tally.failure();
+            if !tally.is_bad() {
+                return Effect::None;
             }
-            State::Probing | State::Open { .. } => Effect::None,
-        };
+        }
         let until = now + COOL_DOWN + COOL_DOWN.mul_f64(unit.clamp(0.0, 1.0));
         self.enter(State::Open { until });
-        effect
+        self.bulletin.fails(now)
     }
 
     fn given_up(&mut self, round: Round, now: Instant) {
@@ -258,7 +253,7 @@ mod tests {
 
     fn fail(breaker: &Breaker, times: u32) {
         for _ in 0..times {
-            breaker.admit().unwrap().failed();
+            breaker.admit().unwrap().failed("broken");
         }
     }
 
@@ -291,11 +286,11 @@ mod tests {
 
         for _ in 0..9 {
             breaker.admit().unwrap().succeeded();
-            breaker.admit().unwrap().failed();
+            breaker.admit().unwrap().failed("broken");
         }
         breaker.admit().unwrap().succeeded();
         assert_eq!(breaker.standing(), Standing::Closed);
-        breaker.admit().unwrap().failed();
+        breaker.admit().unwrap().failed("broken");
 
         assert_eq!(breaker.standing(), Standing::Open);
     }
@@ -323,7 +318,7 @@ mod tests {
         fail(&breaker, 5);
         advance(2 * COOL_DOWN).await;
 
-        breaker.admit().unwrap().failed();
+        breaker.admit().unwrap().failed("broken");
 
         assert_eq!(breaker.admit().unwrap_err(), Refused);
         advance(2 * COOL_DOWN).await;
@@ -353,7 +348,7 @@ mod tests {
         assert_eq!(breaker.standing(), Standing::Open);
         advance(2 * COOL_DOWN).await;
         let probe = breaker.admit().unwrap();
-        early_failure.failed();
+        early_failure.failed("broken");
 
         assert_eq!(breaker.standing(), Standing::Probing);
         probe.succeeded();

@@ -6,20 +6,17 @@
 
 mod breaker;
 mod coherence;
+mod counts;
 mod notice;
 mod outage;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(test)]
+mod tests;
 mod tier;
 mod undo;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -28,8 +25,10 @@ use tokio::{
 
 use self::{
     breaker::{Breaker, Permit, Standing},
+    counts::Counts,
     notice::Notice,
-    undo::Undo,
+    outage::Sign,
+    undo::{Ending, Undo},
 };
 pub(crate) use self::{
     coherence::{Coherence, Watch},
@@ -39,7 +38,11 @@ pub(crate) use self::{
         TOLD, Tier,
     },
 };
-use crate::{cache::LinkHealth, key::Digest, purges::Purge};
+use crate::{
+    cache::{LinkHealth, Stats},
+    key::Digest,
+    purges::Purge,
+};
 
 /// The shared tier as the rest of the crate sees it.
 #[derive(Debug)]
@@ -47,9 +50,10 @@ pub(crate) struct Shared {
     tier: Arc<dyn Tier>,
     pub(crate) coherence: Arc<Coherence>,
     breaker: Breaker,
-    failures: AtomicU64,
+    counts: Counts,
     leases: Notice,
     entries: Notice,
+    releases: Notice,
     budget: Duration,
     giving_back: Arc<watch::Sender<usize>>,
 }
@@ -74,16 +78,22 @@ impl Shared {
             tier,
             coherence,
             breaker: Breaker::new("shared tier"),
-            failures: AtomicU64::new(0),
+            counts: Counts::default(),
             leases: Notice::new("leases"),
             entries: Notice::new("entries"),
+            releases: Notice::new("releases"),
             budget,
             giving_back: Arc::new(watch::Sender::new(0)),
         }
     }
 
+    /// Gives `lease` back in the background.
+    pub(crate) fn give_back(self: &Arc<Self>, lease: Arc<Lease>) {
+        undo::in_background(Arc::clone(self), lease, Ending::Released);
+    }
+
     /// Notes that a lease is being given back in the background.
-    pub(crate) fn giving_back(&self) -> GivingBack {
+    fn giving_back(&self) -> GivingBack {
         self.giving_back.send_modify(|count| *count += 1);
         GivingBack(Arc::clone(&self.giving_back))
     }
@@ -104,8 +114,14 @@ impl Shared {
         Budget(self.budget)
     }
 
-    pub(crate) fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
+    /// `stats` with what has become of what the tier was asked.
+    pub(crate) fn stats(&self, stats: Stats) -> Stats {
+        self.counts.read(self.tier.unusable(), stats)
+    }
+
+    /// Notes that a lease was lost while its build was running.
+    pub(crate) fn lost_lease(&self) {
+        self.counts.lost_lease();
     }
 
     pub(crate) fn health(&self) -> Vec<LinkHealth> {
@@ -150,7 +166,7 @@ impl Shared {
         mut claim: Claim,
         budget: &mut Budget,
     ) -> Option<Claimed> {
-        let permit = self.breaker.admit().ok()?;
+        let permit = self.admit()?;
         let asked = Instant::now();
         self.open(budget.0 / 2).await;
         budget.0 = budget.0.saturating_sub(asked.elapsed());
@@ -162,13 +178,13 @@ impl Shared {
             Err(elapsed) => Err(Outage::timed_out(elapsed)),
         };
         budget.0 = budget.0.saturating_sub(sent.elapsed());
-        let answer = self.settle("claim", permit, answer);
+        let answer = self.settle("claim", &self.leases, permit, answer);
         match &answer {
             Err(outage) if outage.effect == Effect::Unknown => budget.0 = Duration::ZERO,
             Err(_) | Ok(_) => undo.disarm(),
         }
         match &answer {
-            Ok(Claimed::Unwritable { .. }) => self.refused(&self.leases),
+            Ok(Claimed::Unwritable { .. }) => self.no_room(&self.leases),
             Ok(Claimed::Leased { .. }) => self.leases.works(),
             Ok(_) | Err(_) => {}
         }
@@ -176,14 +192,16 @@ impl Shared {
     }
 
     pub(crate) async fn fill(&self, fill: Fill<'_>) -> Filled {
-        let Ok(permit) = self.breaker.admit() else {
+        let Some(permit) = self.admit() else {
             return Filled::Refused;
         };
-        let filled = self.settle("fill", permit, self.tier.fill(fill).await);
+        let filled = self.tier.fill(fill).await;
+        let filled = self.settle("fill", &self.entries, permit, filled);
         match filled {
-            Ok(Filled::Refused) => self.refused(&self.entries),
+            Ok(Filled::Refused) => self.no_room(&self.entries),
             Ok(Filled::Stored) => self.entries.works(),
-            Ok(Filled::FencedOff) | Err(_) => {}
+            Ok(Filled::FencedOff) => self.counts.fenced(),
+            Err(_) => {}
         }
         filled.unwrap_or(Filled::Refused)
     }
@@ -193,7 +211,8 @@ impl Shared {
     /// Nobody knows whether the lease is still ours; its next fill will.
     pub(crate) async fn renew(&self, lease: &Lease) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
-        self.settle("renew", permit, self.tier.renew(lease).await)
+        let held = self.tier.renew(lease).await;
+        self.settle("renew", &self.releases, permit, held)
     }
 
     /// # Errors
@@ -205,7 +224,12 @@ impl Shared {
         release: Release<'_>,
     ) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
-        self.settle("release", permit, self.tier.release(lease, release).await)
+        let held = self.tier.release(lease, release).await;
+        let held = self.settle("release", &self.releases, permit, held);
+        if held.is_ok() {
+            self.releases.works();
+        }
+        held
     }
 
     /// Purges in the whole fleet. It is always tried: whoever asks wants to know. What comes back is
@@ -243,10 +267,20 @@ impl Shared {
         self.coherence.is_proven() || self.breaker.standing() != Standing::Closed
     }
 
+    /// The right to ask, unless the tier has failed too often just before.
+    fn admit(&self) -> Option<Permit> {
+        let admitted = self.breaker.admit().ok();
+        if admitted.is_none() {
+            self.counts.skipped();
+        }
+        admitted
+    }
+
     /// Tells the breaker how an operation ended: a tier that refuses one is there all the same.
     fn settle<T>(
         &self,
         operation: &'static str,
+        notice: &Notice,
         permit: Permit,
         outcome: Result<T, Outage>,
     ) -> Result<T, Outage> {
@@ -254,9 +288,13 @@ impl Shared {
             Ok(_) => permit.succeeded(),
             Err(outage) => {
                 self.failed(operation, outage);
-                match outage.fault {
-                    Fault::Unreachable => permit.failed(),
-                    Fault::Refused => permit.succeeded(),
+                match outage.fault.sign() {
+                    Sign::Gone => permit.failed(&outage.source),
+                    Sign::There => {
+                        notice.refused(&outage.source);
+                        permit.succeeded();
+                    }
+                    Sign::None => drop(permit),
                 }
             }
         }
@@ -264,13 +302,14 @@ impl Shared {
     }
 
     fn failed(&self, operation: &'static str, outage: &Outage) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.counts.failed(outage.fault);
         let cause = &*outage.source;
         tracing::debug!(operation, error = cause, "the shared tier failed");
     }
 
-    fn refused(&self, notice: &Notice) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        notice.refused();
+    /// The tier is there, and could not write what it was to.
+    fn no_room(&self, notice: &Notice) {
+        self.counts.failed(Fault::OutOfMemory);
+        notice.refused("it has no room");
     }
 }

@@ -19,20 +19,51 @@ pub(crate) enum Effect {
     Unknown,
 }
 
-/// Whether the next one who asks would fare better.
+/// What was the matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The tier is not there.
+    /// The tier is not there, or out of service for the moment.
     Unreachable,
+    /// No answer came in time.
+    TimedOut,
+    /// The connection ended before the answer.
+    Lost,
+    /// So much is under way that it was not even asked.
+    Overloaded,
     /// It is there, and refused this one operation.
     Refused,
+    /// It is there, and has no room.
+    OutOfMemory,
+    /// It is there, and its answer makes no sense.
+    Garbled,
+}
+
+/// What a fault says to the next one who would ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    /// The tier is gone: do without.
+    Gone,
+    /// It is there.
+    There,
+    /// Too many ask, whether it is there or not.
+    None,
+}
+
+impl Fault {
+    pub(super) fn sign(self) -> Sign {
+        match self {
+            Self::Unreachable | Self::TimedOut | Self::Lost => Sign::Gone,
+            Self::Refused | Self::OutOfMemory | Self::Garbled => Sign::There,
+            Self::Overloaded => Sign::None,
+        }
+    }
 }
 
 impl Outage {
     pub(super) fn timed_out(source: impl Into<BoxError>) -> Self {
         Self {
             effect: Effect::Unknown,
-            fault: Fault::Unreachable,
+            fault: Fault::TimedOut,
             source: source.into(),
         }
     }

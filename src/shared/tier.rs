@@ -217,6 +217,10 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     fn follow(&self, coherence: &Arc<Coherence>);
     /// How its connections are.
     fn health(&self) -> Vec<LinkHealth>;
+    /// How many entries could not be read, or belonged to other keys.
+    fn unusable(&self) -> u64 {
+        0
+    }
     /// How long a lease lasts without renewal.
     fn lease_ttl(&self) -> Duration;
 }

@@ -8,8 +8,8 @@ use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, settled,
-        text, uncacheable, until, waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, failing, get, layer, leases,
+        settled, text, uncacheable, until, waiting,
     },
 };
 
@@ -55,9 +55,7 @@ async fn processes_that_waited_for_what_is_not_shared_between_them_build_togethe
     for (path, respond) in kinds {
         let (redis, handler) = (RedisServer::start(), Handler::held());
         let caches = [0; 4].map(|_| long_leases(&redis).build().unwrap());
-        let workers = caches
-            .each_ref()
-            .map(|cache| handler.worker(&layer(cache), respond));
+        let workers = handler.workers(&caches, respond);
 
         let herds = workers.each_ref().map(|worker| worker.herd(path, 1));
         handler.has_begun(1).await;
@@ -84,9 +82,7 @@ async fn where_nothing_is_remembered_those_who_waited_elsewhere_are_told_all_the
             let builder = long_leases(&redis).failure_memo(Duration::ZERO);
             builder.hit_for_miss(Duration::ZERO).build().unwrap()
         });
-        let workers = caches
-            .each_ref()
-            .map(|cache| handler.worker(&layer(cache), respond));
+        let workers = handler.workers(&caches, respond);
 
         let herds = workers.each_ref().map(|worker| worker.herd(path, 1));
         handler.has_begun(1).await;
@@ -179,10 +175,6 @@ async fn a_build_that_its_last_client_has_cancelled_gives_its_lease_to_the_other
     until(|| leases(&redis).is_empty()).await;
 }
 
-fn leases(redis: &RedisServer) -> Vec<String> {
-    redis.command(&["KEYS", "*:l*"])
-}
-
 #[tokio::test]
 async fn nobody_waits_for_what_is_built_to_reach_a_redis_that_stands_still() {
     let (redis, handler) = (RedisServer::start(), Handler::held());
@@ -215,9 +207,7 @@ async fn without_redis_every_process_builds_once_whatever_becomes_of_the_build()
     ];
     for (path, respond) in kinds {
         let handler = Handler::held();
-        let workers = caches
-            .each_ref()
-            .map(|cache| handler.worker(&layer(cache), respond));
+        let workers = handler.workers(&caches, respond);
 
         let herds = workers.each_ref().map(|worker| worker.herd(path, 50));
         handler.has_begun(4).await;

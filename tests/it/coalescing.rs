@@ -9,9 +9,10 @@ use tower_stampede::{Cache, OnDisconnect};
 
 use crate::support::{
     client::{
-        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, ms, same, settle, until, with,
+        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, let_through, ms, same,
+        settle, until, with,
     },
-    origin::{Origin, fresh, held, held_then, no_store, reply, stuck},
+    origin::{Origin, fresh, held, held_then, no_store, reply, stuck_in_one_place},
 };
 
 // ===== one build for all =====
@@ -22,10 +23,7 @@ async fn a_herd_on_a_cold_key_is_answered_by_one_build() {
     let (origin, gate) = held();
     let service = behind(&layer(&cache), &origin);
 
-    let herd = same(&service, 1000, "/report");
-    until(&cache, |stats| stats.waiters == 1000).await;
-    gate.open();
-    let answers = herd.answers().await;
+    let answers = let_through((&cache, &service), &gate, 1000).await;
 
     assert!(answers.iter().all(|answer| answer.text() == "build 1"));
     assert_eq!(origin.builds(), 1);
@@ -45,10 +43,7 @@ async fn a_herd_on_an_expired_key_is_answered_by_one_build() {
     ask(&service, get("/report")).await;
     sleep(Duration::from_secs(61)).await;
 
-    let herd = same(&service, 100, "/report");
-    until(&cache, |stats| stats.waiters == 100).await;
-    gate.open();
-    let answers = herd.answers().await;
+    let answers = let_through((&cache, &service), &gate, 100).await;
 
     assert!(answers.iter().all(|answer| answer.text() == "build 2"));
     assert_eq!(origin.builds(), 2);
@@ -57,7 +52,7 @@ async fn a_herd_on_an_expired_key_is_answered_by_one_build() {
 #[tokio::test(start_paused = true)]
 async fn different_keys_do_not_wait_for_each_other() {
     let cache = Cache::in_memory();
-    let (origin, gate) = stuck();
+    let (origin, gate) = stuck_in_one_place();
     let service = behind(&layer(&cache), &origin);
     let stuck = same(&service, 10, "/stuck");
     until(&cache, |stats| stats.waiters == 10).await;

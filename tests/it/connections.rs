@@ -3,26 +3,25 @@
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response, header};
+use http::{Request, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto,
-    service::TowerToHyperService,
+    rt::TokioExecutor,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     task::JoinSet,
 };
-use tower::{Service, ServiceBuilder};
-use tower_stampede::{BufferLayer, Cache, OnDisconnect, body::Body};
+use tower::ServiceBuilder;
+use tower_stampede::{BufferLayer, Cache, OnDisconnect};
 
 use crate::support::{
     client::{Answer, Ended, until},
-    origin::{BoxError, Gate, Origin, OriginError, fresh, held},
+    origin::{Gate, Origin, OriginError, fresh, held},
+    serving,
 };
 
 type Connections = Client<HttpConnector, Empty<Bytes>>;
@@ -33,38 +32,7 @@ async fn serve(layer: &BufferLayer, origin: &Origin) -> SocketAddr {
     let service = ServiceBuilder::new()
         .map_err(|error: OriginError| -> Infallible { panic!("{error}") })
         .service(service);
-    serve_any(service).await
-}
-
-async fn serve_any<S, B>(service: S) -> SocketAddr
-where
-    S: Service<Request<Incoming>, Response = Response<Body<B>>, Error = Infallible>
-        + Clone
-        + Send
-        + 'static,
-    S::Future: Send,
-    B: http_body::Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<BoxError>,
-{
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            let service = TowerToHyperService::new(service.clone());
-            drop(tokio::spawn(async move {
-                let builder = auto::Builder::new(TokioExecutor::new());
-                // A client that hangs up is an error here, and what this is about.
-                drop(
-                    builder
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await,
-                );
-            }));
-        }
-    }));
-    address
+    serving::serve(service).await
 }
 
 fn http1() -> Connections {
@@ -284,7 +252,7 @@ async fn a_proxy_passes_hypers_own_bodies_in_both_directions() {
     let proxy = ServiceBuilder::new()
         .map_err(|error: hyper_util::client::legacy::Error| -> Infallible { panic!("{error}") })
         .service(proxy);
-    let address = serve_any(proxy).await;
+    let address = serving::serve(proxy).await;
 
     let miss = ask(&http1(), address).await;
     let hit = ask(&http1(), address).await;

@@ -11,7 +11,7 @@ use crate::support::{
         Layered, ask, assert_nothing_is_left, behind, get, layer, minute, ms, same, settle,
         targets, until, with,
     },
-    origin::{Origin, failure, fresh, head, held, held_then, held_where, no_store, reply, whole},
+    origin::{Origin, failure, fresh, head, held, held_if, held_then, no_store, reply, whole},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ async fn is_kept(service: &Layered) -> bool {
 #[tokio::test(start_paused = true)]
 async fn waiters_build_once_more_after_five_seconds_and_a_build_ends_after_thirty() {
     let cache = Cache::in_memory();
-    let (origin, _gate) = held_where(
+    let (origin, _gate) = held_if(
         |call| call.number == 1,
         |call| fresh(format!("build {}", call.number)),
     );

@@ -103,9 +103,7 @@ async fn a_stale_entry_of_the_shared_tier_stands_in_for_a_failure_in_every_proce
         warm(&redis, cache).await;
     }
     let handler = Handler::held();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), failing));
+    let workers = handler.workers(&caches, failing);
     let first = workers[0].herd("/report", 10);
     handler.has_begun(1).await;
     let second = workers[1].herd("/report", 10);
@@ -124,10 +122,7 @@ async fn a_failure_of_a_build_whose_lease_was_lost_is_not_remembered() {
     let redis = RedisServer::start();
     let cache = builder(redis.url()).failure_memo(AMPLE).build().unwrap();
     let handler = Handler::held();
-    let worker = handler.worker(&layer(&cache), failing);
-    let herd = worker.herd("/report", 5);
-    waiting(slice::from_ref(&cache), 5).await;
-    handler.has_begun(1).await;
+    let (_, herd) = handler.under_way(&cache, failing, 5).await;
     let leases: Vec<String> = redis.command(&["KEYS", "*:l"]);
     redis.command::<()>(&["DEL", &leases[0]]);
     handler.let_go();
@@ -145,10 +140,7 @@ async fn a_failure_that_the_tier_did_not_hear_of_is_remembered_all_the_same() {
     let redis = RedisServer::start();
     let cache = builder(redis.url()).failure_memo(AMPLE).build().unwrap();
     let handler = Handler::held();
-    let worker = handler.worker(&layer(&cache), failing);
-    let herd = worker.herd("/report", 5);
-    waiting(slice::from_ref(&cache), 5).await;
-    handler.has_begun(1).await;
+    let (worker, herd) = handler.under_way(&cache, failing, 5).await;
     redis.pause();
     handler.let_go();
     herd.answers().await;
@@ -223,9 +215,7 @@ async fn a_purge_whose_caller_goes_away_reaches_the_other_processes() {
     let redis = RedisServer::start();
     let caches = [cache(redis.url()), cache(redis.url())];
     let handler = Handler::open();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let workers = handler.workers(&caches, text);
     shared_by(&workers, &caches).await;
 
     {

@@ -3,7 +3,6 @@
 use std::{
     env,
     process::{Child, Command, Stdio},
-    slice,
     time::Duration,
 };
 
@@ -12,10 +11,11 @@ use tokio::time::{Instant, sleep};
 use tower_stampede::{Cache, Fallback};
 
 use crate::support::{
+    log::Log,
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, layer, settled, text, until,
-        waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, builder, cache, layer, leases, settled, text,
+        until, waiting,
     },
 };
 
@@ -23,10 +23,6 @@ const SHORT: Duration = Duration::from_millis(300);
 
 fn with_short_leases(url: String) -> Cache {
     builder(url).lease_ttl(SHORT).build().unwrap()
-}
-
-fn leases(redis: &RedisServer) -> Vec<String> {
-    redis.command(&["KEYS", "*:l"])
 }
 
 /// The name of the one lease, once there is one.
@@ -54,9 +50,7 @@ async fn a_lease_is_renewed_as_long_as_its_build_runs() {
         with_short_leases(redis.url()),
     ];
     let handler = Handler::held();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let workers = handler.workers(&caches, text);
     let first = workers[0].herd("/report", 1);
     handler.has_begun(1).await;
     let second = workers[1].herd("/report", 10);
@@ -78,9 +72,7 @@ async fn a_lost_lease_never_stores_and_never_fails_its_request() {
         let redis = RedisServer::start();
         let cache = with_short_leases(redis.url());
         let handler = Handler::held();
-        let worker = handler.worker(&layer(&cache), text);
-        let herd = worker.herd("/report", 5);
-        waiting(slice::from_ref(&cache), 5).await;
+        let (_, herd) = handler.under_way(&cache, text, 5).await;
         let lease = lease(&redis).await;
 
         match thief {
@@ -97,7 +89,9 @@ async fn a_lost_lease_never_stores_and_never_fails_its_request() {
         assert!(stored.is_empty(), "{stored:?}");
         let left: Option<String> = redis.command(&["GET", &lease]);
         assert_eq!(left.as_deref(), thief, "nobody else's lease is touched");
-        assert_eq!(cache.stats().entries, 0);
+        let stats = cache.stats();
+        assert_eq!(stats.entries, 0);
+        assert_eq!(stats.lost_leases + stats.fenced_fills, 1, "{stats:?}");
     }
 }
 
@@ -106,9 +100,7 @@ async fn a_build_whose_lease_is_lost_takes_no_newcomers() {
     let redis = RedisServer::start();
     let cache = with_short_leases(redis.url());
     let handler = Handler::held();
-    let worker = handler.worker(&layer(&cache), text);
-    let herd = worker.herd("/report", 5);
-    waiting(slice::from_ref(&cache), 5).await;
+    let (worker, herd) = handler.under_way(&cache, text, 5).await;
     let lease = lease(&redis).await;
 
     redis.command::<()>(&["DEL", &lease]);
@@ -124,11 +116,43 @@ async fn a_build_whose_lease_is_lost_takes_no_newcomers() {
         .expect("a second build begins");
     handler.let_go();
 
-    for answer in herd.answers().await {
-        assert_eq!(answer.text(), "build 1");
-    }
+    let answers = herd.answers().await;
+    assert!(answers.iter().all(|answer| answer.text() == "build 1"));
+    let said = |words: &str| {
+        answers
+            .iter()
+            .filter(|one| one.outcome.contains(words))
+            .count()
+    };
+    assert_eq!((said("detail=lease-lost"), said("stored")), (1, 0));
     settled(&cache).await;
     assert_eq!(worker.get("/report").await.text(), "build 2");
+}
+
+#[tokio::test]
+async fn a_lease_that_is_lost_is_told_and_counted_once() {
+    let (log, _guard) = Log::start();
+    let redis = RedisServer::start();
+    let cache = with_short_leases(redis.url());
+    let handler = Handler::held();
+    let (_, herd) = handler.under_way(&cache, text, 5).await;
+    let lease = lease(&redis).await;
+
+    redis.command::<()>(&["DEL", &lease]);
+    until(|| cache.stats().lost_leases == 1).await;
+    sleep(2 * SHORT).await;
+    handler.let_go();
+
+    assert_eq!(herd.answers().await.len(), 5);
+    settled(&cache).await;
+    assert_eq!(
+        (cache.stats().lost_leases, cache.stats().fenced_fills),
+        (1, 0)
+    );
+    let told = log.lines("WARN", "a lease was lost");
+    assert_eq!(told.len(), 1, "{}", log.text());
+    let digest = lease.split(['{', '}']).nth(1).unwrap();
+    assert!(told[0].contains(digest) && !log.text().contains("report"));
 }
 
 /// The other half of the next test, in a process of its own.
@@ -169,9 +193,7 @@ async fn a_killed_holder_is_followed_by_exactly_one_once_its_lease_is_over() {
     let redis = RedisServer::start();
     let caches = [0, 1, 2].map(|_| with_short_leases(redis.url()));
     let handler = Handler::open();
-    let workers = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let workers = handler.workers(&caches, text);
     let process = Process::start(&redis);
     lease(&redis).await;
     let herds = workers.each_ref().map(|worker| worker.herd("/report", 20));

@@ -46,6 +46,39 @@ mod endings;
 mod examples;
 #[cfg(test)]
 #[cfg(feature = "redis")]
+mod fault_cancel;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_counts;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_events;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_exits;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_forged;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_health;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_logs;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_memory;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_network;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_purge;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod fault_start;
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod fleet;
 #[cfg(test)]
 mod http_answers;

@@ -8,16 +8,16 @@ use std::{
 use http::{Method, StatusCode};
 use tokio::time::sleep;
 use tower::Layer as _;
-use tower_stampede::{BufferLayer, Cache, Fallback};
+use tower_stampede::{BufferLayer, Cache, Fallback, Switch, Target};
 use tracing::{Subscriber, span};
 use tracing_subscriber::{
     Layer, fmt::format::FmtSpan, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
 };
 
 use crate::support::{
-    client::{ask, attempt, behind, get, herd, same, settle, until, with},
+    client::{Answer, ask, attempt, behind, get, herd, same, settle, until, with},
     log::Log,
-    origin::{Gate, Origin, OriginError, failure, fresh, no_store, reply},
+    origin::{Gate, Origin, OriginError, failure, fresh, held, held_if, no_store, reply},
 };
 
 // ===== Cache-Status =====
@@ -125,6 +125,85 @@ async fn a_fallback_and_a_failure_say_so() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_variant_too_many_is_not_said_to_be_stored() {
+    let origin = Origin::new(|call| async move {
+        let fields = [("cache-control", "max-age=60"), ("vary", "x-kind")];
+        reply(&fields, call.header("x-kind"))
+    });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+    for kind in 0..18 {
+        let kind = kind.to_string();
+        let answer = ask(&service, with("/", &[("x-kind", &kind)])).await;
+        let said = match kind.parse::<u32>() {
+            Ok(0..16) => "stampede; fwd=uri-miss; stored; ttl=60",
+            _ => "stampede; fwd=uri-miss; detail=variants",
+        };
+        let line = answer.status_line().replace("vary-miss", "uri-miss");
+        assert_eq!(line, said, "{kind}");
+    }
+    let kept = ask(&service, with("/", &[("x-kind", "7")])).await;
+    assert!(kept.status_line().contains("hit"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_fit_into_the_cache_is_not_said_to_be_stored() {
+    for declared in [None, Some("900000")] {
+        let cache = Cache::builder().capacity(1024 * 1024).build().unwrap();
+        let (origin, mut streams) = Origin::streaming(move |_| {
+            let mut response =
+                crate::support::origin::head(StatusCode::OK, &[("cache-control", "max-age=60")]);
+            if let Some(length) = declared {
+                let length = length.parse().unwrap();
+                response.headers_mut().insert("content-length", length);
+            }
+            response
+        });
+        let layer = BufferLayer::new(cache.clone()).max_body(1_000_000);
+        let service = behind(&layer, &origin);
+        let asked = same(&service, 1, "/");
+        let frames = streams.recv().await.unwrap();
+        frames.data(vec![b'x'; 900_000]);
+        if declared.is_some() {
+            // The head goes first.
+            settle().await;
+        }
+        frames.end();
+        let answer = asked.answers().await.remove(0);
+
+        assert_eq!(
+            answer.status_line(),
+            "stampede; fwd=uri-miss; detail=capacity"
+        );
+        let again = same(&service, 1, "/");
+        drop(streams.recv().await.expect("it is built again"));
+        again.answers().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_purge_has_overtaken_is_not_said_to_be_stored() {
+    let cache = Cache::in_memory();
+    let (origin, gate) = held();
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+    let herd = same(&service, 2, "/");
+    origin.called(1).await;
+
+    cache.purge(Target::all()).await.unwrap();
+    gate.open();
+
+    let answers = herd.answers().await;
+    let lines = answers.iter().map(Answer::status_line);
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        [
+            "stampede; fwd=uri-miss; detail=overtaken",
+            "stampede; fwd=uri-miss; collapsed"
+        ]
+    );
+}
+
 // ===== numbers =====
 
 #[tokio::test(start_paused = true)]
@@ -175,6 +254,46 @@ async fn local_entries_are_bounded_by_bytes() {
         origin.builds() - before > 1500,
         "most of it has been evicted"
     );
+}
+
+// ===== the switch =====
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_is_turned_under_load_takes_effect_at_once_and_fails_nobody() {
+    let cache = Cache::in_memory();
+    let (origin, gate) = held_if(
+        |call| call.number == 2,
+        |call| fresh(format!("build {}", call.number)),
+    );
+    let switch = Switch::default();
+    let layer = BufferLayer::new(cache.clone()).switch(&switch);
+    let service = behind(&layer, &origin);
+    assert_eq!(ask(&service, get("/stored")).await.text(), "build 1");
+    let early = same(&service, 20, "/slow");
+    until(&cache, |stats| stats.waiters == 20).await;
+
+    switch.off();
+    let late = same(&service, 5, "/slow").answers().await;
+    gate.open();
+    let early = early.answers().await;
+    assert!(
+        early.iter().all(|answer| answer.text() == "build 2"),
+        "they end as they began"
+    );
+    assert!(
+        late.iter()
+            .all(|answer| answer.status_line() == "stampede; fwd=bypass; detail=off")
+    );
+    assert_eq!(origin.builds(), 2 + 5);
+
+    cache.purge(Target::all()).await.unwrap();
+    switch.on();
+    let after = same(&service, 20, "/stored").answers().await;
+    assert!(
+        after.iter().all(|answer| answer.text() == "build 8"),
+        "nothing old comes back"
+    );
+    assert_eq!(origin.builds(), 8);
 }
 
 // ===== logs =====

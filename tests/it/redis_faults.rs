@@ -75,6 +75,15 @@ async fn heals(worker: &Worker, cache: &Cache, redis: &RedisServer) {
         .expect("it heals by itself");
 }
 
+/// A worker that has stored something.
+async fn warmed(cache: &Cache) -> (Handler, Worker) {
+    let handler = Handler::open();
+    let worker = handler.worker(&layer(cache), text);
+    worker.get("/before").await;
+    settled(cache).await;
+    (handler, worker)
+}
+
 async fn connected(cache: &Cache, handler: &Handler, proxy: &FaultProxy) -> Worker {
     let worker = handler.worker(&layer(cache), text);
     worker.get("/connects").await;
@@ -108,10 +117,7 @@ async fn a_redis_that_refuses_connections_costs_next_to_nothing() {
 async fn a_frozen_redis_costs_one_budget_and_then_nothing() {
     let redis = RedisServer::start();
     let cache = hasty(redis.url());
-    let handler = Handler::open();
-    let worker = handler.worker(&layer(&cache), text);
-    worker.get("/before").await;
-    settled(&cache).await;
+    let (handler, worker) = warmed(&cache).await;
 
     redis.pause();
     goes_on(&worker, &handler, &paths("frozen", 10)).await;
@@ -170,16 +176,13 @@ async fn a_full_redis_is_no_outage_and_is_told_of_once() {
     let (log, _guard) = Log::start();
     let redis = RedisServer::start();
     let cache = cache(redis.url());
-    let handler = Handler::open();
-    let worker = handler.worker(&layer(&cache), text);
-    worker.get("/before").await;
-    settled(&cache).await;
+    let (handler, worker) = warmed(&cache).await;
 
     redis.config("maxmemory-policy", "noeviction");
     redis.config("maxmemory", "1");
     goes_on(&worker, &handler, &paths("full", 20)).await;
     assert!(worker.get("/full/3").await.outcome.contains("hit"));
-    assert!(cache.stats().shared_failures >= 20);
+    assert!(cache.stats().shared_failures.out_of_memory >= 20);
     redis.config("maxmemory", "0");
 
     heals(&worker, &cache, &redis).await;
@@ -197,10 +200,7 @@ async fn a_full_redis_is_no_outage_and_is_told_of_once() {
 async fn a_read_only_redis_costs_no_request_its_answer() {
     let redis = RedisServer::start();
     let cache = hasty(redis.url());
-    let handler = Handler::open();
-    let worker = handler.worker(&layer(&cache), text);
-    worker.get("/before").await;
-    settled(&cache).await;
+    let (handler, worker) = warmed(&cache).await;
 
     // Nobody listens there: it waits for its primary, and serves what it has.
     redis.command::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -293,10 +293,7 @@ async fn claims_of_unknown_outcome_leave_no_lease_behind() {
         .lease_ttl(Duration::from_secs(600))
         .build()
         .unwrap();
-    let handler = Handler::open();
-    let worker = handler.worker(&layer(&cache), text);
-    worker.get("/before").await;
-    settled(&cache).await;
+    let (handler, worker) = warmed(&cache).await;
 
     redis.pause();
     goes_on(&worker, &handler, &paths("frozen", 20)).await;

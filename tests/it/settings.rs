@@ -124,9 +124,7 @@ async fn namespaces_on_one_redis_share_nothing() {
             .build()
             .unwrap()
     });
-    let [one, other] = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let [one, other] = handler.workers(&caches, text);
 
     assert_eq!(one.get("/report").await.text(), "build 1");
     assert_eq!(other.get("/report").await.text(), "build 2");
@@ -141,9 +139,7 @@ async fn namespaces_on_one_redis_share_nothing() {
 async fn entries_of_another_version_are_neither_read_nor_touched() {
     let (redis, handler) = (RedisServer::start(), Handler::open());
     let caches = [0; 2].map(|_| cache(redis.url()));
-    let [old, new] = caches
-        .each_ref()
-        .map(|cache| handler.worker(&layer(cache), text));
+    let [old, new] = handler.workers(&caches, text);
     assert_eq!(old.get("/report").await.text(), "build 1");
     settled(&caches[0]).await;
     let stored = crate::shared::entry_of(&redis);

@@ -6,8 +6,9 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::support::{
+    proxy::FaultProxy,
     redis::RedisServer,
-    worker::{AMPLE, Handler, builder, cache, layer, settled, text, waiting},
+    worker::{AMPLE, Handler, builder, cache, layer, settled, text, until, waiting},
 };
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -45,10 +46,7 @@ async fn builds_that_do_not_end_are_abandoned_and_the_next_worker_need_not_wait_
         .build()
         .unwrap();
     let stuck = Handler::held();
-    let worker = stuck.worker(&layer(&closing), text);
-    let herd = worker.herd("/report", 10);
-    waiting(slice::from_ref(&closing), 10).await;
-    stuck.has_begun(1).await;
+    let (_, herd) = stuck.under_way(&closing, text, 10).await;
     let next = cache(redis.url());
     let other = Handler::open().worker(&layer(&next), text);
     let waits = other.herd("/report", 5);
@@ -67,6 +65,32 @@ async fn builds_that_do_not_end_are_abandoned_and_the_next_worker_need_not_wait_
     assert!(start.elapsed() < AMPLE / 2, "no lease was waited out");
     let leases: Vec<String> = redis.command(&["KEYS", "*:l"]);
     assert_eq!(leases, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_was_granted_while_the_cache_shut_down_is_given_back_too() {
+    let redis = RedisServer::start();
+    let proxy = FaultProxy::start(redis.port());
+    let closing = builder(proxy.url())
+        .lease_ttl(AMPLE)
+        .shutdown_grace(Duration::ZERO)
+        .build()
+        .unwrap();
+    let worker = Handler::open().worker(&layer(&closing), text);
+    worker.get("/warm").await;
+    settled(&closing).await;
+    proxy.delay(SHORT);
+    let leases = || redis.command::<Vec<String>>(&["KEYS", "*:l"]);
+    let herd = worker.herd("/report", 5);
+    until(|| !leases().is_empty()).await;
+
+    // The answer to the claim is still on its way.
+    assert_eq!(closing.shutdown().await, 1);
+
+    assert_eq!(leases(), [""; 0]);
+    for answer in herd.answers().await {
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use tower_stampede::Cache;
 
 use crate::support::{
     client::{ask, behind, get, herd, layer, ms, same, until, with},
-    origin::{Origin, OriginError, failure, fresh, held, reply, stuck},
+    origin::{Origin, OriginError, failure, fresh, held, reply, stuck_in_one_place},
 };
 
 // ===== purges =====
@@ -120,7 +120,7 @@ async fn a_purge_forgets_failures_and_what_stood_in_for_them() {
 #[tokio::test(start_paused = true)]
 async fn a_hit_passes_a_saturated_inner_service() {
     let cache = Cache::in_memory();
-    let (origin, _gate) = stuck();
+    let (origin, _gate) = stuck_in_one_place();
     let service = tower::Layer::layer(&layer(&cache), ConcurrencyLimit::new(origin.clone(), 1));
     ask(&service, get("/report")).await;
     let _stuck = herd(&service, [get("/stuck")]);

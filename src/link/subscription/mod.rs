@@ -20,7 +20,7 @@ use self::{mailbox::Mailbox, table::Table};
 use super::{
     Error, Server, Settings,
     connect::Connector,
-    health::{Failures, Health},
+    health::{Counters, Health},
     logs,
     state::{Admission, Change, Machine},
 };
@@ -55,6 +55,7 @@ impl Subscription {
                     table: Table::default(),
                 }),
                 work: Notify::new(),
+                counters: Counters::default(),
             }),
         }
     }
@@ -79,8 +80,8 @@ impl Subscription {
             phase: state.machine.phase(),
             since: state.machine.since(),
             last_error: state.machine.cause().cloned(),
-            latency: None,
-            failures: Failures::default(),
+            latency: self.core.counters.latency(),
+            failures: self.core.counters.failures(),
         })
     }
 }
@@ -129,6 +130,7 @@ struct Core {
     state: Mutex<State>,
     /// There may be something to tell the server.
     work: Notify,
+    counters: Counters,
 }
 
 struct State {

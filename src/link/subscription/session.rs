@@ -160,10 +160,15 @@ impl<'a> Session<'a> {
     }
 
     async fn in_time<T>(&self, exchange: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
+        let sent = Instant::now();
         let reply = timeout(self.core.settings.command_timeout, exchange)
             .await
-            .map_err(|_| Error::timed_out())?
-            .map_err(Error::from_reply);
+            .map_err(|_| Error::timed_out())
+            .and_then(|reply| reply.map_err(Error::from_reply));
+        match &reply {
+            Ok(_) => self.core.counters.answered(sent.elapsed()),
+            Err(error) => self.core.counters.failed(error.kind()),
+        }
         if reply.is_ok() {
             self.core.with(|state| state.machine.answered(self.epoch));
         }

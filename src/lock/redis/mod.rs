@@ -27,7 +27,7 @@ use super::{
         BoxFuture, Claim, Extension, Family, Grant, Holder, Holding, Key, Lock, Released,
         Remaining, Removed, Terms, Watch,
     },
-    error::{Error, ErrorKind},
+    error::Error,
 };
 use crate::link::{Call, Link, Script, Server, Settings, Subscription};
 
@@ -121,7 +121,7 @@ impl RedisLock {
         let mut slots = keys.iter().map(Key::slot);
         let first = slots.next();
         if slots.any(|slot| Some(slot) != first) {
-            return Err(Error::new(ErrorKind::CrossSlot));
+            return Err(Error::cross_slot());
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ impl RedisTier {
         }
         let mut value = self.value_or_lease(claim, &reply).await?;
         if matches!(value, Value::Unusable) {
-            tracing::warn!(key = %claim.place.resource, "an entry of the shared tier is no use: a miss");
+            self.unusable.found(claim.place.resource);
             let reject = reply.value.get(TOKEN).unwrap_or_default().to_vec();
             reply = self.ask(claim, claim.awaited, &reject).await?;
             failure = codec::decode_response(&reply.failure, claim.began);

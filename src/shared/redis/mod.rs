@@ -15,6 +15,7 @@ use self::{follow::Follow, names::Names};
 use super::{
     Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
     Tier,
+    notice::Unusable,
     tier::{Answer, Told},
 };
 use crate::{
@@ -64,6 +65,7 @@ pub(crate) struct RedisTier {
     fills: Link,
     leases: Link,
     follow: Follow,
+    unusable: Unusable,
     lease_ttl: Duration,
 }
 
@@ -95,6 +97,7 @@ impl RedisTier {
             ),
             leases,
             names,
+            unusable: Unusable::default(),
             lease_ttl: settings.lease_ttl,
         }
     }
@@ -165,6 +168,10 @@ impl Tier for RedisTier {
             .collect()
     }
 
+    fn unusable(&self) -> u64 {
+        self.unusable.count()
+    }
+
     fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
@@ -178,9 +185,13 @@ impl From<Error> for Outage {
             Effect::None
         };
         let fault = match error.kind() {
-            link::Kind::Garbled => Fault::Refused,
+            link::Kind::Garbled => Fault::Garbled,
+            link::Kind::TimedOut => Fault::TimedOut,
+            link::Kind::Lost => Fault::Lost,
+            link::Kind::Refused if error.code() == Some("OOM") => Fault::OutOfMemory,
             link::Kind::Refused if !is_out_of_service(error.code()) => Fault::Refused,
-            _ => Fault::Unreachable,
+            link::Kind::Unavailable if error.is_overload() => Fault::Overloaded,
+            link::Kind::Refused | link::Kind::Unavailable => Fault::Unreachable,
         };
         Self {
             effect,

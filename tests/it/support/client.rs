@@ -11,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tower::{Layer as _, Service, ServiceExt as _};
 use tower_stampede::{BufferLayer, BufferService, Cache, Stats};
 
-use super::origin::{Origin, OriginError, reply};
+use super::origin::{Gate, Origin, OriginError, reply};
 
 pub type Layered = BufferService<Origin>;
 pub type Empties = Empty<Bytes>;
@@ -254,6 +254,18 @@ impl<E: Debug + Send + 'static> Herd<E> {
             .map(Outcome::answer)
             .collect()
     }
+}
+
+/// What `count` requests for `/report` get that all wait for what the gate holds.
+pub async fn let_through(
+    (cache, service): (&Cache, &Layered),
+    gate: &Gate,
+    count: usize,
+) -> Vec<Answer> {
+    let herd = same(service, count, "/report");
+    until(cache, |stats| stats.waiters == count).await;
+    gate.open();
+    herd.answers().await
 }
 
 /// Lets all other tasks run until the cache's numbers are as wanted.

@@ -17,6 +17,9 @@ pub mod process;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod serving;
+#[cfg(feature = "redis")]
+pub mod site;
 #[cfg(feature = "tls")]
 pub mod tls;
 #[cfg(feature = "redis")]

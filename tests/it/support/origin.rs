@@ -248,21 +248,20 @@ pub fn held() -> (Origin, Gate) {
 pub fn held_then(
     respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
 ) -> (Origin, Gate) {
-    held_where(|_| true, respond)
+    held_if(|_| true, respond)
 }
 
-/// An origin that responds so, where it is held by a gate before.
-pub fn held_where(
-    is_held: impl Fn(&Call) -> bool + Send + Sync + 'static,
+/// The same, where the gate holds only these builds.
+pub fn held_if(
+    is_held: impl Fn(&Call) -> bool + Clone + Send + Sync + 'static,
     respond: impl Fn(&Call) -> Response<OriginBody> + Clone + Send + Sync + 'static,
 ) -> (Origin, Gate) {
     let gate = Gate::closed();
     let passed = gate.clone();
     let origin = Origin::new(move |call| {
-        let (gate, respond) = (passed.clone(), respond.clone());
-        let held = is_held(&call);
+        let (gate, is_held, respond) = (passed.clone(), is_held.clone(), respond.clone());
         async move {
-            if held {
+            if is_held(&call) {
                 gate.pass().await;
             }
             respond(&call)
@@ -272,8 +271,8 @@ pub fn held_where(
 }
 
 /// An origin whose builds of `/stuck` are held by a gate.
-pub fn stuck() -> (Origin, Gate) {
-    held_where(|call| call.parts.uri.path() == "/stuck", |_| fresh("here"))
+pub fn stuck_in_one_place() -> (Origin, Gate) {
+    held_if(|call| call.parts.uri.path() == "/stuck", |_| fresh("here"))
 }
 
 /// Holds builds until the test lets them go on.

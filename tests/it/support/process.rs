@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    env, fs,
+    env,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
@@ -16,7 +16,10 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{redis::RedisServer, worker::AMPLE};
+use super::{
+    redis::{RedisServer, signal, until_it_stands_still},
+    worker::AMPLE,
+};
 
 /// What a worker's lines begin with, among those of the test harness.
 pub const MARK: &str = "> ";
@@ -38,9 +41,14 @@ pub struct Process {
 impl Process {
     /// Starts a worker: the ignored test of this name.
     pub fn start(redis: &RedisServer, test: &str) -> Self {
+        Self::at(&redis.url(), test)
+    }
+
+    /// The same, with another way to its Redis.
+    pub fn at(url: &str, test: &str) -> Self {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", test, "--ignored", "--nocapture"])
-            .env("REDIS_OF_WORKER", redis.url())
+            .env("REDIS_OF_WORKER", url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -92,20 +100,12 @@ impl Process {
 
     /// The process stands still, with all its threads.
     pub fn freeze(&self) {
-        self.signal("STOP");
+        signal(&self.child, "STOP");
         until_it_stands_still(self.child.id());
     }
 
     pub fn thaw(&self) {
-        self.signal("CONT");
-    }
-
-    fn signal(&self, name: &str) {
-        let status = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {}", self.child.id())])
-            .status()
-            .unwrap();
-        assert!(status.success());
+        signal(&self.child, "CONT");
     }
 }
 
@@ -113,21 +113,5 @@ impl Drop for Process {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-}
-
-/// A process that has been sent SIGSTOP goes on for a moment: until each of its threads has seen it.
-fn until_it_stands_still(process: u32) {
-    let stopped = || {
-        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        threads.map_while(Result::ok).all(|thread| {
-            let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            // After the name in parentheses, which may hold anything.
-            let state = state.rsplit(") ").next().unwrap_or_default();
-            state.starts_with('T')
-        })
-    };
-    while !stopped() {
-        thread::yield_now();
     }
 }

@@ -144,11 +144,12 @@ impl RedisServer {
 
     /// Freezes the process: its sockets stay open and nothing answers.
     pub fn pause(&self) {
-        self.signal("STOP");
+        signal(&self.process, "STOP");
+        until_it_stands_still(self.process.id());
     }
 
     pub fn resume(&self) {
-        self.signal("CONT");
+        signal(&self.process, "CONT");
     }
 
     /// Kills the process outright; connections break and new ones are refused.
@@ -173,10 +174,6 @@ impl RedisServer {
     fn await_pong(&self) {
         let pong: String = self.command(&["PING"]);
         assert_eq!(pong, "PONG");
-    }
-
-    fn signal(&self, name: &str) {
-        signal(&self.process, name);
     }
 }
 
@@ -248,6 +245,7 @@ impl Sentinel {
     /// Freezes the process: its sockets stay open and nothing answers.
     pub fn pause(&self) {
         signal(&self.process, "STOP");
+        until_it_stands_still(self.process.id());
     }
 }
 
@@ -258,13 +256,29 @@ impl Drop for Sentinel {
     }
 }
 
-fn signal(process: &Child, name: &str) {
+pub fn signal(process: &Child, name: &str) {
     // The shell's own `kill`, since a bare machine has no other.
     let status = Command::new("sh")
         .args(["-c", &format!("kill -{name} {}", process.id())])
         .status()
         .expect("a shell can be started");
     assert!(status.success(), "SIG{name} could not be sent");
+}
+
+/// A process that has been sent SIGSTOP goes on for a moment: until each of its threads has seen it.
+pub fn until_it_stands_still(process: u32) {
+    let stopped = || {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        threads.map_while(Result::ok).all(|thread| {
+            let state = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // After the name in parentheses, which may hold anything.
+            let state = state.rsplit(") ").next().unwrap_or_default();
+            state.starts_with('T')
+        })
+    };
+    while !stopped() {
+        thread::yield_now();
+    }
 }
 
 pub fn free_port() -> u16 {

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    slice,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -60,6 +61,33 @@ impl Handler {
     /// Returns once `count` builds have begun.
     pub async fn has_begun(&self, count: usize) {
         until(|| self.builds() >= count).await;
+    }
+
+    /// A worker on each of `caches`.
+    pub fn workers<const N: usize>(
+        &self,
+        caches: &[Cache; N],
+        respond: fn(usize, &Incoming) -> Outgoing,
+    ) -> [Worker; N] {
+        caches
+            .each_ref()
+            .map(|cache| self.worker(&layer(cache), respond))
+    }
+
+    /// A worker on `cache`, and so many requests for `/report` that wait for a build of this held
+    /// handler.
+    pub async fn under_way(
+        &self,
+        cache: &Cache,
+        respond: fn(usize, &Incoming) -> Outgoing,
+        count: usize,
+    ) -> (Worker, Herd) {
+        let worker = self.worker(&layer(cache), respond);
+        let before = self.builds();
+        let herd = worker.herd("/report", count);
+        waiting(slice::from_ref(cache), count).await;
+        self.has_begun(before + 1).await;
+        (worker, herd)
     }
 
     pub fn worker(
@@ -146,10 +174,18 @@ impl Herd {
     }
 
     pub async fn answers(self) -> Vec<Answer> {
+        let count = self.0.len();
+        let answers = self.outcomes().await;
+        assert_eq!(answers.len(), count, "every request is answered");
+        answers
+    }
+
+    /// The answers of those whose handler did not panic.
+    pub async fn outcomes(self) -> Vec<Answer> {
         let mut answers = Vec::new();
         for asked in self.0 {
             let answer = tokio::time::timeout(AMPLE, asked).await;
-            answers.push(answer.expect("every request is answered").unwrap());
+            answers.extend(answer.expect("every request comes to an end"));
         }
         answers
     }
@@ -199,6 +235,19 @@ pub fn caching(build: usize, request: &Incoming, directives: &'static str) -> Ou
 
 pub fn uncacheable(build: usize, request: &Incoming) -> Outgoing {
     caching(build, request, "no-store")
+}
+
+/// A worker on `cache` that has stored something.
+pub async fn warm(cache: &Cache) -> Worker {
+    let worker = Handler::open().worker(&layer(cache), text);
+    worker.get("/warm").await;
+    settled(cache).await;
+    worker
+}
+
+/// The leases that are held.
+pub fn leases(redis: &super::redis::RedisServer) -> Vec<String> {
+    redis.command(&["KEYS", "*:l*"])
 }
 
 pub async fn until(condition: impl Fn() -> bool) {
