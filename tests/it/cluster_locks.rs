@@ -63,12 +63,12 @@ async fn a_release_wakes_a_waiter_whatever_node_it_listens_to() {
     for manager in &managers {
         let wait = manager.lock("job").wait(MINUTE);
         let waiting = tokio::spawn(async move { wait.acquire().await });
-        let listening = || {
-            let listening = cluster.everywhere::<String>(&["PUBSUB", "CHANNELS"]);
-            !listening.is_empty()
-        };
-        let heard = || cluster.nodes.iter().any(|node| node.clients("pubsub") > 0);
-        until(|| listening() && heard()).await;
+        let subscribed = |channels: &Vec<String>| !channels.is_empty();
+        until(|| {
+            let channels = cluster.everywhere(&["PUBSUB", "CHANNELS"]);
+            channels.iter().any(subscribed)
+        })
+        .await;
         assert_eq!(guard.release().await.unwrap(), Released::Released);
         guard = waiting.await.unwrap().unwrap();
     }

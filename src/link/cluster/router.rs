@@ -140,8 +140,9 @@ impl Router {
         deadline: Instant,
     ) -> Result<Value, Error> {
         let nodes = &self.nodes;
+        let limits = Limits::new(slot, deadline);
         let mut journey = Journey::default();
-        let mut next = (nodes.owner(slot, deadline).await?, Manner::Usual);
+        let mut next = (nodes.owner(limits).await?, Manner::Usual);
         loop {
             let (node, manner) = next;
             let link = nodes.link(&node);
@@ -151,11 +152,31 @@ impl Router {
             };
             nodes.heed(&error, &node);
             let turn = journey.turn(&error, fastrand::f64());
-            let Some(way) = nodes.way(turn, slot, &node, deadline).await else {
+            let Some(way) = nodes.way(turn, &node, limits).await else {
                 link.failed(&error);
                 return Err(nodes.judge(error, &node));
             };
             next = way;
+        }
+    }
+}
+
+/// What a command is for, and until when.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    slot: Option<u16>,
+    deadline: Instant,
+    /// Nothing is sent again after that: what was sent late would be given up without an answer.
+    latest: Instant,
+}
+
+impl Limits {
+    fn new(slot: Option<u16>, deadline: Instant) -> Self {
+        let now = Instant::now();
+        Self {
+            slot,
+            deadline,
+            latest: now + deadline.saturating_duration_since(now) / 2,
         }
     }
 }
@@ -168,17 +189,17 @@ fn of_node(node: &Address, link: &Link) -> Health {
 }
 
 impl Nodes {
-    /// The node that holds `slot`, or any that is there.
-    async fn owner(&self, slot: Option<u16>, deadline: Instant) -> Result<Address, Error> {
-        if let Some(owner) = self.known_owner(slot, None) {
+    /// The node that holds the slot, or any that is there.
+    async fn owner(&self, limits: Limits) -> Result<Address, Error> {
+        if let Some(owner) = self.known_owner(limits.slot, None) {
             return Ok(owner);
         }
-        self.cluster.learn(deadline).await;
-        self.known_owner(slot, None)
+        self.cluster.learn(limits.deadline).await;
+        self.known_owner(limits.slot, None)
             .ok_or_else(|| self.cluster.unknown())
     }
 
-    /// The same, but none other than `lost` if any node will do.
+    /// The same, but not the one that is `lost` if any will do.
     fn known_owner(&self, slot: Option<u16>, lost: Option<&Address>) -> Option<Address> {
         match slot {
             Some(slot) => self.cluster.owner(slot),
@@ -224,24 +245,18 @@ impl Nodes {
         }
     }
 
-    /// Whom to ask next, once it is time to. `None`: nobody.
-    async fn way(
-        &self,
-        turn: Turn,
-        slot: Option<u16>,
-        node: &Address,
-        deadline: Instant,
-    ) -> Option<(Address, Manner)> {
+    /// Whom to ask after `node`, once it is time to. `None`: nobody.
+    async fn way(&self, turn: Turn, node: &Address, limits: Limits) -> Option<(Address, Manner)> {
         let next = match turn {
             Turn::End => None,
             Turn::Ask(redirection) => return Some((redirection.target(node), Manner::Asking)),
             Turn::Again { after } => {
-                let waited = self.pause(after, slot, deadline).await;
-                self.known_owner(slot, None).filter(|_| waited)
+                let waited = self.pause(after, limits).await;
+                self.known_owner(limits.slot, None).filter(|_| waited)
             }
             Turn::Learn => {
-                self.cluster.learn(deadline).await;
-                self.known_owner(slot, Some(node))
+                self.cluster.learn(limits.latest).await;
+                self.known_owner(limits.slot, Some(node))
                     .filter(|owner| owner != node)
             }
         };
@@ -249,13 +264,13 @@ impl Nodes {
     }
 
     /// Whether it was worth waiting: there is still time, and nobody has waited for this slot in vain lately.
-    async fn pause(&self, pause: Duration, slot: Option<u16>, deadline: Instant) -> bool {
+    async fn pause(&self, pause: Duration, limits: Limits) -> bool {
         if pause.is_zero() {
             return true;
         }
-        let slot = slot.unwrap_or_default();
+        let slot = limits.slot.unwrap_or_default();
         let until = Instant::now() + pause;
-        if until >= deadline || !self.cluster.is_worth_waiting_for(slot) {
+        if until >= limits.latest || !self.cluster.is_worth_waiting_for(slot) {
             self.cluster.waited_in_vain(slot);
             return false;
         }
