@@ -106,6 +106,7 @@ mod policy;
 mod purges;
 mod service;
 mod shared;
+mod slot;
 mod status;
 mod survey;
 mod switch;

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Health {
-    /// One for claims, one for fills and large values, one for leases, one for events.
+    /// One for claims, one for fills and large values, one for leases, one for events. In a Redis
+    /// Cluster the first three are one to each node that has been asked.
     pub links: Vec<LinkHealth>,
 }
 
@@ -19,6 +20,9 @@ pub struct Health {
 pub struct LinkHealth {
     /// What logs call it.
     pub name: &'static str,
+    /// Where it leads, such as `10.0.0.1:7001`, if it is one of several servers: in a Cluster, or behind
+    /// Sentinel.
+    pub node: Option<String>,
     /// What it is doing.
     pub state: LinkState,
     /// For how long it has been connected, or down.
@@ -55,6 +59,7 @@ impl From<crate::link::Health> for LinkHealth {
         let failures = health.failures;
         Self {
             name: health.name,
+            node: health.node,
             state: match health.phase {
                 Phase::Idle => LinkState::Idle,
                 Phase::Connecting => LinkState::Connecting,

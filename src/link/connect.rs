@@ -69,7 +69,15 @@ impl Connector {
         Box::pin(connection).await
     }
 
-    /// Fails if the sentinels have left the server that the last connection leads to.
+    /// Where the connection leads, if it is one of several servers.
+    pub(super) fn node(&self) -> Option<String> {
+        let address = self.address().clone();
+        address
+            .filter(|_| self.server.is_one_of_many())
+            .map(|address| address.to_string())
+    }
+
+    /// Fails if the server that the last connection leads to is not the one to talk to any more.
     pub(super) async fn look_after(&self) -> Result<(), Error> {
         let Some(address) = self.address().clone() else {
             return Ok(());
@@ -82,7 +90,9 @@ impl Connector {
     }
 
     async fn client(&self) -> Result<Client, Error> {
-        let client = self.server.client(self.settings.connect_timeout).await?;
+        let last = self.address().clone();
+        let patience = self.settings.connect_timeout;
+        let client = self.server.client(patience, last.as_ref()).await?;
         *self.address() = Some(client.get_connection_info().addr().clone());
         Ok(client)
     }

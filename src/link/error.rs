@@ -4,6 +4,8 @@ use std::{error, fmt, sync::Arc};
 
 use redis::RedisError;
 
+use super::cluster::Redirection;
+
 /// A failed command or a failed connection.
 ///
 /// `Display` shows one level and never a key or a value: of what the server said only the code is kept,
@@ -42,6 +44,8 @@ enum Reason {
     Protocol,
     Deposed,
     Refused(Box<str>),
+    Redirected(Box<Redirection>),
+    PartlyDown,
     Garbled,
 }
 
@@ -51,10 +55,11 @@ impl Error {
             Reason::Broken
             | Reason::Overloaded
             | Reason::ConnectTimedOut
-            | Reason::ConnectFailed => Kind::Unavailable,
+            | Reason::ConnectFailed
+            | Reason::PartlyDown => Kind::Unavailable,
             Reason::TimedOut => Kind::TimedOut,
             Reason::Lost | Reason::Protocol | Reason::Deposed => Kind::Lost,
-            Reason::Refused(_) => Kind::Refused,
+            Reason::Refused(_) | Reason::Redirected(_) => Kind::Refused,
             Reason::Garbled => Kind::Garbled,
         }
     }
@@ -63,6 +68,7 @@ impl Error {
     pub(crate) fn code(&self) -> Option<&str> {
         match &self.reason {
             Reason::Refused(code) => Some(code),
+            Reason::Redirected(redirection) => Some(redirection.code()),
             _ => None,
         }
     }
@@ -75,6 +81,36 @@ impl Error {
     /// Whether it was not sent because of all that is under way already.
     pub(crate) fn is_overload(&self) -> bool {
         matches!(self.reason, Reason::Overloaded)
+    }
+
+    /// Whether the one node of a Cluster is down that the command is for, while others are there: trying
+    /// others costs nobody any time.
+    pub(crate) fn is_partial(&self) -> bool {
+        matches!(self.reason, Reason::PartlyDown)
+    }
+
+    /// The node that is to be asked in place of the one that answered.
+    pub(super) fn redirection(&self) -> Option<&Redirection> {
+        match &self.reason {
+            Reason::Redirected(redirection) => Some(redirection),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was sent, since nothing leads to the server.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(
+            self.reason,
+            Reason::Broken | Reason::ConnectTimedOut | Reason::ConnectFailed | Reason::PartlyDown
+        )
+    }
+
+    /// The same, where other nodes are there.
+    pub(super) fn partial(self) -> Self {
+        Self {
+            reason: Reason::PartlyDown,
+            source: self.source,
+        }
     }
 
     /// Not sent, since the link is down because of `cause`.
@@ -105,6 +141,11 @@ impl Error {
         Reason::TimedOut.into()
     }
 
+    /// Whoever sent it has ended before the reply.
+    pub(crate) fn interrupted() -> Self {
+        Self::lost()
+    }
+
     pub(super) fn lost() -> Self {
         Reason::Lost.into()
     }
@@ -117,10 +158,21 @@ impl Error {
         Reason::Garbled.into()
     }
 
+    pub(super) fn refused(code: &str) -> Self {
+        Reason::Refused(code.into()).into()
+    }
+
+    pub(super) fn redirected(redirection: Redirection) -> Self {
+        Reason::Redirected(Box::new(redirection)).into()
+    }
+
     /// An error that the client reported for a command it was given.
     pub(super) fn from_reply(error: RedisError) -> Self {
         if let Some(code) = error.code() {
-            return Reason::Refused(code.into()).into();
+            let redirection = error
+                .redirect_node()
+                .and_then(|(place, slot)| Redirection::read(code, slot, place));
+            return redirection.map_or_else(|| Self::refused(code), Self::redirected);
         }
         if error.kind() == redis::ErrorKind::Parse {
             return Reason::Protocol.into();
@@ -161,9 +213,13 @@ impl fmt::Display for Error {
             Reason::TimedOut => "Redis did not answer in time",
             Reason::Lost => "the connection to Redis was lost before the reply",
             Reason::Protocol => "what came from Redis breaks its protocol",
-            Reason::Deposed => "the sentinels name another master",
+            Reason::Deposed => "the server is not the one to talk to any more",
             Reason::Garbled => "the reply from Redis has an unexpected shape",
-            Reason::Refused(code) => return write!(f, "Redis refused the command: {code}"),
+            Reason::PartlyDown => "this part of the Redis Cluster is down",
+            Reason::Refused(_) | Reason::Redirected(_) => {
+                let code = self.code().unwrap_or_default();
+                return write!(f, "Redis refused the command: {code}");
+            }
         })
     }
 }

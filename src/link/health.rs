@@ -19,6 +19,8 @@ use super::{
 #[derive(Clone, Debug)]
 pub(crate) struct Health {
     pub(crate) name: &'static str,
+    /// Where it leads, if it is one of several servers.
+    pub(crate) node: Option<String>,
     pub(crate) phase: Phase,
     /// Since when the link is connected, or since when it is down.
     pub(crate) since: Instant,

@@ -13,7 +13,8 @@ use super::{
     connect::Connector,
     error::Error,
     health::{Counters, Health},
-    logs, script,
+    logs,
+    request::{self, Manner, Request},
     server::Server,
     state::{Admission, Change, Epoch, Machine, Phase, Term},
     supervisor,
@@ -45,24 +46,18 @@ impl Link {
         }
     }
 
-    /// Sends one command.
+    /// Sends one command, for a caller that waits until `deadline`.
     ///
     /// # Cancel safety
     ///
     /// Replies stay matched to their commands. A command that is dropped before it left the queue is not sent;
     /// one that was sent runs on the server.
-    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
-        self.query_by(command, self.usual_deadline()).await
-    }
-
-    /// As [`query`](Self::query), for a caller that has less time left than the link's command timeout.
     pub(crate) async fn query_by<T: FromRedisValue>(
         &self,
         command: &Cmd,
         deadline: Instant,
     ) -> Result<T, Error> {
-        let outcome = self.core.send(command, deadline).await.and_then(convert);
-        self.core.count(outcome)
+        self.ask(Request::Command(command), deadline).await
     }
 
     /// Calls a script, in one round trip unless the server does not know it yet.
@@ -71,8 +66,65 @@ impl Link {
     ///
     /// # Cancel safety
     ///
-    /// As [`query`](Self::query).
-    pub(crate) async fn invoke<T: FromRedisValue>(
+    /// As [`query_by`](Self::query_by).
+    pub(crate) async fn invoke_by<T: FromRedisValue>(
+        &self,
+        script: &'static Script,
+        call: Call,
+        deadline: Instant,
+    ) -> Result<T, Error> {
+        self.ask(Request::Script(script, &call), deadline).await
+    }
+
+    async fn ask<T: FromRedisValue>(
+        &self,
+        request: Request<'_>,
+        deadline: Instant,
+    ) -> Result<T, Error> {
+        let reply = self.attempt(request, Manner::Usual, deadline).await;
+        let outcome = reply.and_then(request::convert);
+        if let Err(error) = &outcome {
+            self.failed(error);
+        }
+        outcome
+    }
+
+    /// Sends one request, and a script's text if the server does not know it yet.
+    pub(super) async fn attempt(
+        &self,
+        request: Request<'_>,
+        manner: Manner,
+        deadline: Instant,
+    ) -> Result<Value, Error> {
+        let (script, call) = match request {
+            Request::Command(command) => return self.core.send(command, manner, deadline).await,
+            Request::Script(script, call) => (script, call),
+        };
+        let by_digest = script.evalsha(call);
+        match self.core.send(&by_digest, manner, deadline).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.core.send(&script.eval(call), manner, deadline).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// Counts what a caller was told in the end.
+    pub(super) fn failed(&self, error: &Error) {
+        self.core.counters.failed(error.kind());
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.core.shared.borrow().machine.phase()
+    }
+
+    #[cfg(test)]
+    pub(super) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Error> {
+        self.query_by(command, self.usual_deadline()).await
+    }
+
+    #[cfg(test)]
+    pub(super) async fn invoke<T: FromRedisValue>(
         &self,
         script: &'static Script,
         call: Call,
@@ -80,25 +132,12 @@ impl Link {
         self.invoke_by(script, call, self.usual_deadline()).await
     }
 
-    /// As [`invoke`](Self::invoke), for a caller that has less time left than the link's command timeout.
-    pub(crate) async fn invoke_by<T: FromRedisValue>(
-        &self,
-        script: &'static Script,
-        call: Call,
-        deadline: Instant,
-    ) -> Result<T, Error> {
-        let mut reply = self.core.send(&script.evalsha(&call), deadline).await;
-        if script::is_unknown(&reply) {
-            reply = self.core.send(&script.eval(&call), deadline).await;
-        }
-        self.core.count(reply.and_then(convert))
-    }
-
     /// Connects, and has the server know `script`; says whether it is there. If it fails, the next call
     /// sees to both.
     pub(crate) async fn prepare(&self, script: &'static Script) -> bool {
         let load = script.load();
-        match self.core.send(&load, self.usual_deadline()).await {
+        let sent = self.core.send(&load, Manner::Usual, self.usual_deadline());
+        match sent.await {
             Ok(_) => true,
             // It answers, if only to refuse this.
             Err(error) => error.code().is_some(),
@@ -109,6 +148,7 @@ impl Link {
         let shared = self.core.shared.borrow();
         Health {
             name: self.core.settings.name,
+            node: self.core.connector.node(),
             phase: shared.machine.phase(),
             since: shared.machine.since(),
             last_error: shared.machine.cause().cloned(),
@@ -127,7 +167,7 @@ impl Link {
             .expect("the link holds the sender");
     }
 
-    fn usual_deadline(&self) -> Instant {
+    pub(super) fn usual_deadline(&self) -> Instant {
         Instant::now() + self.core.settings.command_timeout
     }
 }
@@ -161,7 +201,7 @@ impl Core {
             }
         });
         if let Some(change) = change {
-            logs::changed(self.settings.name, &change);
+            self.tell(&change);
         }
     }
 
@@ -174,8 +214,13 @@ impl Core {
             }
         });
         if let Some(change) = change {
-            logs::changed(self.settings.name, &change);
+            self.tell(&change);
         }
+    }
+
+    fn tell(&self, change: &Change) {
+        let node = self.connector.node();
+        logs::changed(self.settings.name, node.as_deref(), change);
     }
 
     pub(super) fn ready(&self) -> Option<(MultiplexedConnection, Epoch)> {
@@ -184,17 +229,28 @@ impl Core {
         Some((shared.connection.clone()?, epoch))
     }
 
-    async fn send(self: &Arc<Self>, command: &Cmd, deadline: Instant) -> Result<Value, Error> {
+    async fn send(
+        self: &Arc<Self>,
+        command: &Cmd,
+        manner: Manner,
+        deadline: Instant,
+    ) -> Result<Value, Error> {
         let slot = self.slots.try_acquire().map_err(|_| Error::overloaded())?;
-        let sent = self.deliver(command, deadline).await;
+        let sent = self.deliver(command, manner, deadline).await;
         drop(slot);
         sent
     }
 
-    async fn deliver(self: &Arc<Self>, command: &Cmd, deadline: Instant) -> Result<Value, Error> {
+    async fn deliver(
+        self: &Arc<Self>,
+        command: &Cmd,
+        manner: Manner,
+        deadline: Instant,
+    ) -> Result<Value, Error> {
         let (mut connection, epoch) = self.connection(deadline).await?;
         let flight = Flight::new(self, epoch);
-        let reply = timeout_at(deadline, connection.send_packed_command(command)).await;
+        let exchange = request::exchange(&mut connection, command, manner);
+        let reply = timeout_at(deadline, exchange).await;
         flight.landed(reply.ok())
     }
 
@@ -229,13 +285,6 @@ impl Core {
             matches!(admission, Admission::Start(_))
         });
         admission
-    }
-
-    fn count<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        if let Err(error) = &outcome {
-            self.counters.failed(error.kind());
-        }
-        outcome
     }
 }
 
@@ -331,8 +380,4 @@ impl Drop for Flight<'_> {
             self.doubt();
         }
     }
-}
-
-fn convert<T: FromRedisValue>(reply: Value) -> Result<T, Error> {
-    redis::from_redis_value(reply).map_err(|_| Error::garbled())
 }

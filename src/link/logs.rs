@@ -8,24 +8,33 @@ use std::{
 
 use super::{error::Error, state::Change};
 
-pub(super) fn changed(link: &'static str, change: &Change) {
+/// `node`: which one of several servers it leads to.
+pub(super) fn changed(link: &'static str, node: Option<&str>, change: &Change) {
     match change {
-        Change::Connected => connected(link),
-        Change::Healed { after } => healed(link, *after),
-        Change::Broke(cause) => broke(link, cause),
+        Change::Connected => connected(link, node),
+        Change::Healed { after } => healed(link, node, *after),
+        Change::Broke(cause) => broke(link, node, cause),
     }
 }
 
-fn connected(link: &'static str) {
-    tracing::debug!(link, "connected to Redis");
+fn connected(link: &'static str, node: Option<&str>) {
+    tracing::debug!(link, node, "connected to Redis");
 }
 
-fn healed(link: &'static str, after: Duration) {
-    tracing::info!(link, ?after, "connected to Redis again");
+fn healed(link: &'static str, node: Option<&str>, after: Duration) {
+    tracing::info!(link, node, ?after, "connected to Redis again");
 }
 
-fn broke(link: &'static str, cause: &Error) {
-    tracing::warn!(link, cause = %Chain(cause), "not connected to Redis: going on without it");
+fn broke(link: &'static str, node: Option<&str>, cause: &Error) {
+    tracing::warn!(link, node, cause = %Chain(cause), "not connected to Redis: going on without it");
+}
+
+pub(super) fn cluster_unknown(cause: &Error) {
+    tracing::warn!(cause = %Chain(cause), "no node tells of the Cluster");
+}
+
+pub(super) fn cluster_known() {
+    tracing::info!("a node tells of the Cluster again");
 }
 
 /// An error and what led to it, on one line.

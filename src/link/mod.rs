@@ -8,9 +8,11 @@
 //! ```
 //!
 //! The client's own reconnecting manager keeps a frozen socket for ever and lets commands wait while it reconnects;
-//! hence this one.
+//! hence this one. In a [`cluster`] there is one to each node.
 
+mod access;
 mod backoff;
+mod cluster;
 mod config;
 mod connect;
 mod error;
@@ -18,6 +20,8 @@ mod health;
 #[expect(clippy::module_inception, reason = "the type that the folder is about")]
 mod link;
 mod logs;
+mod request;
+mod route;
 mod script;
 mod sentinel;
 mod server;
@@ -35,10 +39,12 @@ use std::time::Duration;
 
 pub use self::config::RedisConfig;
 pub(crate) use self::{
+    cluster::Router,
     config::{ConfigError, ConfigFault},
     error::{Error, Kind},
     health::Health,
     link::Link,
+    route::Route,
     script::{Call, Script},
     server::Server,
     state::Phase,

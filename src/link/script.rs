@@ -2,9 +2,7 @@
 
 use std::{fmt, sync::OnceLock};
 
-use redis::{Arg, Cmd, ToRedisArgs, Value};
-
-use super::error::Error;
+use redis::{Arg, Cmd, ToRedisArgs};
 
 /// What most calls have room in: so many keys and arguments, of so many bytes together.
 const WORDS: usize = 8;
@@ -78,6 +76,12 @@ impl Call {
         self
     }
 
+    /// `KEYS[1]`, by whose slot a Cluster chooses the node.
+    pub(super) fn first_key(&self) -> Option<&[u8]> {
+        let first = self.words.args_iter().next().filter(|_| self.keys > 0)?;
+        Some(bytes_of(&first))
+    }
+
     fn command(&self, name: &str, script: &str) -> Cmd {
         let words = self.words.args_iter();
         let bytes = words
@@ -109,9 +113,4 @@ impl fmt::Debug for Call {
             .field("args", &(self.words.args_iter().len() - self.keys))
             .finish()
     }
-}
-
-/// Whether the server does not know the script, so that nothing has run.
-pub(super) fn is_unknown(reply: &Result<Value, Error>) -> bool {
-    matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"))
 }

@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{connect, error::Error};
+use super::{cluster, connect, error::Error};
 
 /// The part of the time for connecting that the first answer waits for the others.
 const GRACE: u32 = 4;
@@ -56,7 +56,7 @@ impl Sentinels {
         &self.nodes
     }
 
-    #[cfg(any(test, feature = "tls"))]
+    #[cfg(test)]
     pub(super) fn template(&self) -> &ConnectionInfo {
         &self.master
     }
@@ -114,16 +114,7 @@ impl Sentinels {
     }
 
     fn at(&self, Candidate { host, port, .. }: Candidate) -> ConnectionInfo {
-        let address = match self.master.addr() {
-            ConnectionAddr::TcpTls { .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: false,
-                tls_params: None,
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        self.master.clone().set_addr(address)
+        cluster::at(&self.master, host, port)
     }
 }
 

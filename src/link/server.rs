@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 
-#[cfg(feature = "tls")]
-use super::tls::Files;
 use super::{
+    access::Access,
+    cluster::Cluster,
     connect,
     error::Error,
     sentinel::{self, Sentinels},
@@ -16,8 +16,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     place: Place,
-    #[cfg(feature = "tls")]
-    files: Files,
+    access: Access,
 }
 
 #[derive(Clone, Debug)]
@@ -25,66 +24,94 @@ enum Place {
     One(Box<ConnectionInfo>),
     /// The master that the sentinels name.
     Behind(Arc<Sentinels>),
+    /// This node of a Cluster.
+    Node(Box<ConnectionInfo>),
+    /// Any node of a Cluster.
+    Any(Arc<Cluster>),
 }
 
 impl Server {
-    pub(super) fn one(info: ConnectionInfo) -> Self {
-        Self::at(Place::One(Box::new(connect::tuned(info))))
-    }
-
-    pub(super) fn behind(sentinels: Sentinels) -> Self {
-        Self::at(Place::Behind(Arc::new(sentinels)))
-    }
-
-    fn at(place: Place) -> Self {
+    pub(super) fn one(info: ConnectionInfo, access: Access) -> Self {
         Self {
-            place,
-            #[cfg(feature = "tls")]
-            files: Files::default(),
+            place: Place::One(Box::new(connect::tuned(info))),
+            access,
         }
     }
 
-    #[cfg(feature = "tls")]
-    pub(super) fn with_files(self, files: Files) -> Self {
-        Self { files, ..self }
+    pub(super) fn behind(sentinels: Sentinels, access: Access) -> Self {
+        Self {
+            place: Place::Behind(Arc::new(sentinels)),
+            access,
+        }
+    }
+
+    pub(super) fn node(info: ConnectionInfo, access: Access) -> Self {
+        Self {
+            place: Place::Node(Box::new(info)),
+            access,
+        }
+    }
+
+    pub(super) fn any(cluster: Cluster) -> Self {
+        Self {
+            access: cluster.access().clone(),
+            place: Place::Any(Arc::new(cluster)),
+        }
+    }
+
+    /// The Cluster, if it is one: then each command has its own node.
+    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        match &self.place {
+            Place::Any(cluster) => Some(cluster),
+            Place::One(_) | Place::Behind(_) | Place::Node(_) => None,
+        }
     }
 
     /// What all connections to this Redis have in common.
-    #[cfg(any(test, feature = "tls"))]
+    #[cfg(test)]
     pub(super) fn template(&self) -> &ConnectionInfo {
         match &self.place {
-            Place::One(info) => info,
+            Place::One(info) | Place::Node(info) => info,
             Place::Behind(sentinels) => sentinels.template(),
+            Place::Any(cluster) => cluster.template(),
         }
     }
 
-    /// A client of the server that is to be connected to now, within some part of `patience`.
-    pub(super) async fn client(&self, patience: Duration) -> Result<Client, Error> {
+    /// A client of the server that is to be connected to now, within some part of `patience`; where the
+    /// last connection led is `last`.
+    pub(super) async fn client(
+        &self,
+        patience: Duration,
+        last: Option<&ConnectionAddr>,
+    ) -> Result<Client, Error> {
         let info = match &self.place {
-            Place::One(info) => info.as_ref().clone(),
+            Place::One(info) | Place::Node(info) => info.as_ref().clone(),
             Place::Behind(sentinels) => {
                 let clients = self.ask_through(sentinels).await?;
                 sentinels.master(clients, patience).await?
             }
+            Place::Any(cluster) => cluster.any(patience, last).await?,
         };
-        self.open(info).await
+        self.access.open(info).await
     }
 
-    /// Whether the sentinels have left the master at `address` for another one.
+    /// Whether the server at `address` is not the one to talk to any more: the sentinels name another
+    /// master, or it has left the Cluster.
     pub(super) async fn has_left(&self, address: &ConnectionAddr, patience: Duration) -> bool {
-        let Place::Behind(sentinels) = &self.place else {
-            return false;
-        };
-        match self.ask_through(sentinels).await {
-            Ok(clients) => sentinels.have_left(address, clients, patience).await,
-            Err(_) => false,
+        match &self.place {
+            Place::One(_) | Place::Node(_) => false,
+            Place::Any(cluster) => cluster.has_lost(address),
+            Place::Behind(sentinels) => match self.ask_through(sentinels).await {
+                Ok(clients) => sentinels.have_left(address, clients, patience).await,
+                Err(_) => false,
+            },
         }
     }
 
     async fn ask_through(&self, sentinels: &Sentinels) -> Result<Vec<Client>, Error> {
         let mut clients = Vec::new();
         for info in sentinels.nodes() {
-            clients.push(self.open(info.clone()).await?);
+            clients.push(self.access.open(info.clone()).await?);
         }
         Ok(clients)
     }
@@ -92,7 +119,7 @@ impl Server {
     /// What a new connection is asked before it is used.
     pub(super) fn question(&self) -> Cmd {
         redis::cmd(match self.place {
-            Place::One(_) => "PING",
+            Place::One(_) | Place::Node(_) | Place::Any(_) => "PING",
             Place::Behind(_) => "ROLE",
         })
     }
@@ -100,7 +127,7 @@ impl Server {
     /// Whether the server that gave this answer is the one to talk to.
     pub(super) fn accepts(&self, answer: &Value) -> Result<(), Error> {
         match &self.place {
-            Place::One(_) => Ok(()),
+            Place::One(_) | Place::Node(_) | Place::Any(_) => Ok(()),
             Place::Behind(_) => sentinel::accept(answer),
         }
     }
@@ -110,20 +137,14 @@ impl Server {
         matches!(self.place, Place::Behind(_))
     }
 
-    #[cfg(feature = "tls")]
-    async fn open(&self, info: ConnectionInfo) -> Result<Client, Error> {
-        self.files.client(info).await
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[expect(clippy::unused_async, reason = "with TLS, files are read")]
-    async fn open(&self, info: ConnectionInfo) -> Result<Client, Error> {
-        Client::open(info).map_err(Error::connect_failed)
+    /// Whether it is one of several servers, so that people want to know which.
+    pub(super) fn is_one_of_many(&self) -> bool {
+        !matches!(self.place, Place::One(_))
     }
 }
 
 impl From<&Client> for Server {
     fn from(client: &Client) -> Self {
-        Self::one(client.get_connection_info().clone())
+        Self::one(client.get_connection_info().clone(), Access::default())
     }
 }

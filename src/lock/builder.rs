@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 #[cfg(feature = "redis")]
-use super::redis::{RedisLock, Topology};
+use super::redis::RedisLock;
 use super::{
     backend::Lock,
     error::{Error, Operation},
@@ -53,7 +53,6 @@ enum Choice {
 struct RedisSettings {
     connect_timeout: Duration,
     command_timeout: Duration,
-    topology: Topology,
 }
 
 impl Builder {
@@ -67,7 +66,6 @@ impl Builder {
             redis: RedisSettings {
                 connect_timeout: Duration::from_millis(250),
                 command_timeout: Duration::from_millis(250),
-                topology: Topology::Standalone,
             },
         }
     }
@@ -127,13 +125,6 @@ impl Builder {
         self
     }
 
-    /// Refuses to send keys that a Cluster could not handle together.
-    #[cfg(feature = "redis")]
-    pub fn topology(mut self, topology: Topology) -> Self {
-        self.redis.topology = topology;
-        self
-    }
-
     /// The manager.
     ///
     /// # Errors
@@ -188,7 +179,7 @@ impl RedisSettings {
             return Err(Fault::TtlBelowTimeout.into());
         }
         let lock = RedisLock::on(server, self.connect_timeout, self.command_timeout);
-        Ok(Arc::new(lock.topology(self.topology)))
+        Ok(Arc::new(lock))
     }
 }
 

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use md5::{Digest as _, Md5};
 
 use super::limits::{self, Fault};
-use crate::token::hex;
+use crate::{
+    slot::{hash_tag, slot},
+    token::hex,
+};
 
 /// The default namespace, shared with the plain Redis lock of other implementations.
 pub const DEFAULT_NAMESPACE: &str = "buffer:lock:";
@@ -76,7 +79,7 @@ impl Key {
         if text.contains(COMPANION) {
             return Err(Fault::KeyReserved);
         }
-        if hash_tag(&text).is_none() && text.contains(['{', '}']) {
+        if hash_tag(text.as_bytes()).is_none() && text.contains(['{', '}']) {
             return Err(Fault::Braces);
         }
         Ok(Self(text.into()))
@@ -89,7 +92,7 @@ impl Key {
 
     /// A key beside this one, in the same Cluster slot.
     pub fn companion(&self, suffix: &str) -> String {
-        match hash_tag(&self.0) {
+        match hash_tag(self.0.as_bytes()) {
             Some(_) => [&self.0, COMPANION, suffix].concat(),
             None => ["{", &self.0, "}", COMPANION, suffix].concat(),
         }
@@ -97,7 +100,7 @@ impl Key {
 
     /// The Cluster slot of this key and of its companions.
     pub fn slot(&self) -> u16 {
-        crc16(hash_tag(&self.0).unwrap_or(&self.0).as_bytes()) % 16_384
+        slot(self.0.as_bytes())
     }
 }
 
@@ -109,27 +112,6 @@ impl fmt::Display for Key {
 
 fn digest(name: &[u8]) -> String {
     hex(&Md5::digest(name))
-}
-
-/// What a Cluster hashes instead of the whole key: the text between the first brace and the next
-/// closing one, unless there is none.
-fn hash_tag(key: &str) -> Option<&str> {
-    let (_, rest) = key.split_once('{')?;
-    let (tag, _) = rest.split_once('}')?;
-    (!tag.is_empty()).then_some(tag)
-}
-
-/// CRC-16/XMODEM, the checksum that a Cluster takes of keys.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
-            if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            }
-        })
-    })
 }
 
 #[cfg(test)]
@@ -160,22 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_a_cluster() {
-        assert_eq!(key("123456789").slot(), 12_739);
-        assert_eq!(
-            key("{user1000}.following").slot(),
-            key("{user1000}.followers").slot()
-        );
-        assert_eq!(key("foo").slot(), 12_182);
-    }
-
-    #[test]
     fn companions_lie_in_the_slot_of_their_key() {
         for text in ["buffer:lock:0123", "{buffer:lock:}0123", "a{b}c"] {
             let companion = key(text).companion("f");
 
-            let slot = crc16(hash_tag(&companion).unwrap().as_bytes()) % 16_384;
-            assert_eq!(slot, key(text).slot());
+            assert_eq!(slot(companion.as_bytes()), key(text).slot());
         }
     }
 

@@ -26,7 +26,7 @@ mod token;
 mod value;
 
 #[cfg(feature = "redis")]
-pub use self::redis::{RedisLock, Topology};
+pub use self::redis::RedisLock;
 pub use self::{
     acquire::Acquire,
     answer::{Busy, Obstacle, Released, Remaining},

@@ -183,14 +183,13 @@ async fn a_key_of_another_type_is_an_error_and_none_is_set() {
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn keys_of_several_cluster_slots_are_refused_before_anything_is_sent() {
-    use tower_stampede::lock::{LockManager, Naming, Topology};
+    use tower_stampede::{
+        RedisConfig,
+        lock::{LockManager, Naming},
+    };
 
     // Nobody listens there: what is sent would fail in another way.
-    let builder = || {
-        LockManager::builder()
-            .redis("redis://127.0.0.1:1/")
-            .topology(Topology::Cluster)
-    };
+    let builder = || LockManager::builder().redis(RedisConfig::cluster(["redis://127.0.0.1:1/"]));
     let kind = async |locks: LockManager| {
         let error = locks.lock_all(["a", "b"]).try_acquire().await.unwrap_err();
         error.kind()

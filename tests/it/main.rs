@@ -25,6 +25,18 @@ mod busy;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod cluster;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod cluster_faults;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod cluster_locks;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod cluster_slots;
+#[cfg(test)]
 mod coalescing;
 #[cfg(test)]
 mod compose;

@@ -114,7 +114,7 @@ async fn a_user_needs_no_more_than_the_keys_channels_and_commands_in_the_docs() 
 }
 
 /// The rules that `docs/redis.md` gives.
-fn acl_rules() -> String {
+pub(crate) fn acl_rules() -> String {
     let page = include_str!("../../docs/redis.md");
     let line = page
         .lines()

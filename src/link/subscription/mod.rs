@@ -77,6 +77,7 @@ impl Subscription {
     pub(crate) fn health(&self) -> Health {
         self.core.with(|state| Health {
             name: self.core.settings.name,
+            node: self.core.connector.node(),
             phase: state.machine.phase(),
             since: state.machine.since(),
             last_error: state.machine.cause().cloned(),
@@ -146,7 +147,8 @@ impl Core {
 
     fn change(&self, transition: impl FnOnce(&mut State) -> Option<Change>) {
         if let Some(change) = self.with(transition) {
-            logs::changed(self.settings.name, &change);
+            let node = self.connector.node();
+            logs::changed(self.settings.name, node.as_deref(), &change);
         }
     }
 

@@ -29,7 +29,7 @@ use super::{
     },
     error::Error,
 };
-use crate::link::{Call, Link, Script, Server, Settings, Subscription};
+use crate::link::{Call, Route, Script, Server, Settings, Subscription};
 
 /// So many operations are under way at once; the others wait for those.
 const TURNS: usize = 512;
@@ -37,27 +37,14 @@ const TURNS: usize = 512;
 /// The backend of [`LockManager::redis`](super::LockManager::redis).
 ///
 /// One connection for commands, opened by the first one, and one for all waits, opened by the
-/// first wait. A connection that is lost or stalled is replaced in the background; meanwhile
+/// first wait. In a Cluster there is one for commands to each node. A connection that is lost or stalled is replaced in the background; meanwhile
 /// operations fail at once.
 #[derive(Clone, Debug)]
 pub struct RedisLock {
-    link: Link,
+    link: Route,
     subscription: Subscription,
-    topology: Topology,
     /// A crowd takes turns, since a link turns away what it has no room for.
     turns: Arc<Semaphore>,
-}
-
-/// What kind of server is spoken to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Topology {
-    /// One server, with or without replicas: any keys can be locked together.
-    #[default]
-    Standalone,
-    /// A Cluster: only keys in one slot can be locked together; others are refused before they are
-    /// sent.
-    Cluster,
 }
 
 impl RedisLock {
@@ -92,17 +79,10 @@ impl RedisLock {
             name,
         };
         Self {
-            link: Link::new(server.clone(), settings("locks")),
+            link: Route::new(server, settings("locks")),
             subscription: Subscription::new(server.clone(), settings("lock releases")),
-            topology: Topology::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
         }
-    }
-
-    /// Says what kind of server it is.
-    pub fn topology(mut self, topology: Topology) -> Self {
-        self.topology = topology;
-        self
     }
 
     async fn invoke<T: FromRedisValue>(
@@ -114,8 +94,9 @@ impl RedisLock {
         Ok(self.link.invoke(script, call).await?)
     }
 
+    /// A Cluster handles together only what lies in one slot.
     fn check_slots(&self, keys: &[Key]) -> Result<(), Error> {
-        if self.topology == Topology::Standalone {
+        if let Route::One(_) = self.link {
             return Ok(());
         }
         let mut slots = keys.iter().map(Key::slot);
@@ -205,6 +186,6 @@ impl Lock for RedisLock {
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async { Ok(self.link.query(&redis::cmd("PING")).await?) })
+        Box::pin(async { Ok(self.link.ping().await?) })
     }
 }

@@ -58,7 +58,7 @@ impl RedisTier {
             .key(self.names.entry(&claim.place))
             .key(self.names.lease(&claim.place, claim.slot))
             .key(self.names.marker(&claim.place))
-            .key(self.names.tags())
+            .key(self.names.tags(&claim.place))
             .key(self.names.tombstone(&claim.place, &claim.token))
             .key(self.names.failure(&claim.place, claim.slot))
             .arg(claim.token.as_str())
@@ -119,10 +119,8 @@ impl RedisTier {
         } else if reply.value.len() > end || label.kind == Kind::Variants {
             reply.value.clone()
         } else {
-            let get = redis::cmd("GET")
-                .arg(self.names.entry(&claim.place))
-                .clone();
-            let value: Vec<u8> = self.fills.query_by(&get, claim.deadline).await?;
+            let name = self.names.entry(&claim.place);
+            let value = self.fills.read_by(&name, claim.deadline).await?;
             match Label::read(&value) {
                 Some((read, ..)) if read.token == label.token => value.into(),
                 // It was replaced between the two reads: as if it had never been there.

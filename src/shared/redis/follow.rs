@@ -13,7 +13,7 @@ use super::{
     names::{Caller, Event, Names},
 };
 use crate::{
-    link::{Health, Link, Listener, Server, Settings, Signal, Subscription},
+    link::{Health, Listener, Route, Server, Settings, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -24,13 +24,13 @@ pub(super) struct Follow {
     subscription: Subscription,
     names: Names,
     heeded: Arc<Heeded>,
-    link: Link,
+    link: Route,
     task: Mutex<Option<AbortHandle>>,
 }
 
 impl Follow {
     /// `link` is for answering those who purge.
-    pub(super) fn new(server: Server, timeout: Duration, names: Names, link: Link) -> Self {
+    pub(super) fn new(server: Server, timeout: Duration, names: Names, link: Route) -> Self {
         let settings = Settings {
             connect_timeout: timeout,
             command_timeout: timeout,
@@ -88,7 +88,7 @@ struct Hearing {
     heeded: Arc<Heeded>,
     names: Names,
     /// Over which it answers those who purge.
-    link: Link,
+    link: Route,
 }
 
 async fn listen(mut events: Listener, mut answers: Listener, hearing: Hearing) {
@@ -136,14 +136,11 @@ async fn listen(mut events: Listener, mut answers: Listener, hearing: Hearing) {
 impl Hearing {
     /// Tells the one who purged that it has been heeded here.
     fn answer(&self, caller: &Caller) {
-        let mut publish = redis::cmd("PUBLISH");
-        publish
-            .arg(self.names.answers(&caller.process))
-            .arg(caller.purge.as_str());
-        let link = self.link.clone();
+        let channel = self.names.answers(&caller.process);
+        let (link, purge) = (self.link.clone(), caller.purge.clone());
         drop(task::spawn(async move {
             // Who purged counts this process out, then.
-            drop(link.query::<i64>(&publish).await);
+            drop(link.publish(&channel, purge.as_str()).await);
         }));
     }
 }

@@ -1,17 +1,22 @@
 //! The shared tier on Redis: one script for each step, each in one round trip.
 //!
 //! Claims go over one link, fills and large values over another, renewals, releases and purges over
-//! a third, and events come in over a fourth, so that nothing small waits behind something large.
+//! a third, and events come in over a fourth, so that nothing small waits behind something large. In a
+//! Cluster the first three are one to each node.
 
 mod claims;
 mod endings;
 mod follow;
 mod heeded;
 mod names;
+mod purge;
+mod shards;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use self::{follow::Follow, names::Names};
+use tokio::sync::Semaphore;
+
+use self::{follow::Follow, names::Names, shards::Spread};
 use super::{
     Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
     Tier,
@@ -20,7 +25,7 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
-    link::{self, Call, Error, Link, Script, Server},
+    link::{self, Call, Error, Route, Script, Server},
     purges::Purge,
     task,
 };
@@ -44,9 +49,6 @@ static PURGE: Script = script!("purge");
 /// Larger values do not go through a script: the server would stand still meanwhile.
 const LARGEST_INLINE: usize = 64 * 1024;
 
-/// So many purged tags are remembered.
-const REMEMBERED_TAGS: usize = 100_000;
-
 /// What is off a request's path may take this long.
 const FILL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -61,11 +63,13 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct RedisTier {
     names: Names,
-    claims: Link,
-    fills: Link,
-    leases: Link,
+    claims: Route,
+    fills: Route,
+    leases: Route,
     follow: Follow,
     unusable: Unusable,
+    /// In a Cluster, purges take turns.
+    purges: Semaphore,
     lease_ttl: Duration,
 }
 
@@ -75,8 +79,8 @@ impl RedisTier {
         let server = server.into();
         let link = |name, command_timeout| {
             let connect_timeout = settings.command_timeout;
-            Link::new(
-                server.clone(),
+            Route::new(
+                &server,
                 link::Settings {
                     connect_timeout,
                     command_timeout,
@@ -84,7 +88,11 @@ impl RedisTier {
                 },
             )
         };
-        let names = Names::new(settings.namespace);
+        let spread = match server.cluster() {
+            Some(_) => Spread::Sharded,
+            None => Spread::Whole,
+        };
+        let names = Names::new(settings.namespace, spread);
         let leases = link("leases", FILL_TIMEOUT);
         Self {
             claims: link("claims", settings.command_timeout),
@@ -99,6 +107,7 @@ impl RedisTier {
             names,
             unusable: Unusable::default(),
             lease_ttl: settings.lease_ttl,
+            purges: Semaphore::new(purge::AT_ONCE),
         }
     }
 }
@@ -125,25 +134,7 @@ impl Tier for RedisTier {
     }
 
     fn purge(&self, purge: Purge, answers: Answers) -> Answer<'_, Told> {
-        let expected = match answers {
-            Answers::Wanted => Some(self.follow.heeded().expect()),
-            Answers::Unwanted => None,
-        };
-        let (caller, heeded) = expected.unzip();
-        let call = Call::new()
-            .key(self.names.tags())
-            .arg(names::member(purge))
-            .arg(REMEMBERED_TAGS)
-            .arg(self.names.channel())
-            .arg(names::purged(purge, caller.as_ref()));
-        Box::pin(async move {
-            let told: i64 = self.leases.invoke(&PURGE, call).await?;
-            Ok(Told {
-                processes: usize::try_from(told).ok(),
-                // Where nobody could be told, nobody answers.
-                heeded: heeded.filter(|_| told >= 0),
-            })
-        })
+        Box::pin(async move { Ok(self.purge_once(purge, answers).await?) })
     }
 
     fn prepare(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
@@ -159,10 +150,11 @@ impl Tier for RedisTier {
     }
 
     fn health(&self) -> Vec<LinkHealth> {
-        let links = [&self.claims, &self.fills, &self.leases].map(Link::health);
+        let links = [&self.claims, &self.fills, &self.leases];
         let events = self.follow.health();
         links
             .into_iter()
+            .flat_map(Route::health)
             .chain([events])
             .map(LinkHealth::from)
             .collect()
@@ -189,6 +181,7 @@ impl From<Error> for Outage {
             link::Kind::TimedOut => Fault::TimedOut,
             link::Kind::Lost => Fault::Lost,
             link::Kind::Refused if error.code() == Some("OOM") => Fault::OutOfMemory,
+            link::Kind::Unavailable if error.is_partial() => Fault::Refused,
             link::Kind::Refused if !is_out_of_service(error.code()) => Fault::Refused,
             link::Kind::Unavailable if error.is_overload() => Fault::Overloaded,
             link::Kind::Refused | link::Kind::Unavailable => Fault::Unreachable,
@@ -203,14 +196,14 @@ impl From<Error> for Outage {
 
 /// Whether a server that refuses a command with `code` refuses all of them for a while.
 fn is_out_of_service(code: Option<&str>) -> bool {
-    const CODES: [&str; 7] = [
+    // TRYAGAIN is none of them: one slot of a Cluster is on its way to another node.
+    const CODES: [&str; 6] = [
         "LOADING",
         "MASTERDOWN",
         "CLUSTERDOWN",
         "READONLY",
         "NOAUTH",
         "BUSY",
-        "TRYAGAIN",
     ];
     code.is_some_and(|code| CODES.contains(&code))
 }

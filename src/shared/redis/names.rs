@@ -1,5 +1,8 @@
 //! The names of keys, and the words of messages.
 
+use std::fmt;
+
+use super::shards::{self, Spread};
 use crate::{
     entry::codec::VERSION,
     key::Digest,
@@ -12,21 +15,41 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     namespace: String,
+    spread: Spread,
+}
+
+/// What the names of a resource's keys begin with.
+struct Prefix<'a> {
+    names: &'a Names,
+    resource: &'a Digest,
+}
+
+impl fmt::Display for Prefix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { names, resource } = self;
+        match names.spread {
+            Spread::Whole => write!(f, "{}:{{{resource}}}", names.namespace),
+            Spread::Sharded => {
+                let tag = shards::hash_tag_of(resource);
+                write!(f, "{}:{{{tag}}}:{resource}", names.namespace)
+            }
+        }
+    }
 }
 
 impl Names {
-    pub(super) fn new(namespace: String) -> Self {
-        Self { namespace }
+    pub(super) fn new(namespace: String, spread: Spread) -> Self {
+        Self { namespace, spread }
     }
 
     fn name(&self, place: &Place, kind: &str) -> String {
-        let Self { namespace } = self;
-        let Place {
-            resource, variant, ..
-        } = place;
-        match variant {
-            Some(variant) => format!("{namespace}:{{{resource}}}:{kind}:{variant}"),
-            None => format!("{namespace}:{{{resource}}}:{kind}"),
+        let prefix = Prefix {
+            names: self,
+            resource: &place.resource,
+        };
+        match &place.variant {
+            Some(variant) => format!("{prefix}:{kind}:{variant}"),
+            None => format!("{prefix}:{kind}"),
         }
     }
 
@@ -70,9 +93,26 @@ impl Names {
         self.name(&resource, &format!("x:{}", token.as_str()))
     }
 
-    /// When which tag was purged.
-    pub(super) fn tags(&self) -> String {
+    /// When which tag was purged, where the resource is.
+    pub(super) fn tags(&self, place: &Place) -> String {
+        match self.spread {
+            Spread::Whole => self.all_tags(),
+            Spread::Sharded => self.tags_of_shard(shards::hash_tag_of(&place.resource)),
+        }
+    }
+
+    /// The same on one server, for all resources.
+    pub(super) fn all_tags(&self) -> String {
         format!("{}:tags", self.namespace)
+    }
+
+    /// The same in a Cluster, for the resources of each shard.
+    pub(super) fn tags_of_shards(&self) -> impl Iterator<Item = String> + '_ {
+        shards::hash_tags().map(|tag| self.tags_of_shard(tag))
+    }
+
+    fn tags_of_shard(&self, tag: u16) -> String {
+        format!("{}:{{{tag}}}:tags", self.namespace)
     }
 
     /// The channel on which one process is told that others have heeded its purges.
@@ -168,6 +208,59 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slot::slot;
+
+    fn place() -> Place {
+        Place {
+            resource: Digest::of(b"resource"),
+            resource_proof: [0; 32],
+            variant: Some(Digest::of(b"variant")),
+            proof: [0; 32],
+        }
+    }
+
+    /// Of every kind.
+    fn keys(names: &Names) -> Vec<String> {
+        let (place, token) = (place(), Token::label());
+        vec![
+            names.entry(&place),
+            names.resource(&place),
+            names.lease(&place, Slot::Build),
+            names.lease(&place, Slot::Extra(1)),
+            names.marker(&place),
+            names.failure(&place, Slot::Build),
+            names.tombstone(&place, &token),
+        ]
+    }
+
+    #[test]
+    fn on_one_server_a_resource_names_its_own_slot() {
+        let names = Names::new("shop".to_owned(), Spread::Whole);
+        let resource = place().resource;
+
+        for key in keys(&names) {
+            assert!(key.starts_with(&format!("shop:{{{resource}}}:")), "{key}");
+        }
+        assert_eq!(names.tags(&place()), "shop:tags");
+    }
+
+    #[test]
+    fn in_a_cluster_all_keys_of_a_resource_lie_in_the_slot_of_their_shards_purges() {
+        let names = Names::new("shop".to_owned(), Spread::Sharded);
+        let tags = names.tags(&place());
+
+        for key in keys(&names) {
+            assert_eq!(slot(key.as_bytes()), slot(tags.as_bytes()), "{key}");
+            assert!(key.contains(&place().resource.to_string()), "{key}");
+        }
+        assert_eq!(
+            names
+                .tags_of_shards()
+                .filter(|shard| *shard == tags)
+                .count(),
+            1
+        );
+    }
 
     #[test]
     fn messages_read_as_they_were_written() {

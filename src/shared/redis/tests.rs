@@ -514,7 +514,7 @@ async fn what_has_no_stale_window_is_gone_after_a_soft_purge() {
 fn turn_back_the_clock(server: &RedisServer, tier: &RedisTier) {
     let (seconds, _micros): (u64, u64) = server.command(&["TIME"]);
     let ahead = ((seconds + 3600) * 1_000_000).to_string();
-    server.command::<()>(&["ZADD", &tier.names.tags(), &ahead, "#"]);
+    server.command::<()>(&["ZADD", &tier.names.tags(&place()), &ahead, "#"]);
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@
 )]
 
 pub mod client;
+#[cfg(feature = "redis")]
+pub mod cluster;
 pub mod log;
 pub mod origin;
 #[cfg(feature = "redis")]

@@ -37,10 +37,14 @@ impl RedisServer {
 
     /// Starts a server with further command-line options, such as `["--maxmemory", "2mb"]`.
     pub fn with_options(options: &[&str]) -> Self {
+        Self::with(|| options.iter().map(|&option| option.to_owned()).collect())
+    }
+
+    /// As [`with_options`](Self::with_options), with new ones for each attempt to start.
+    pub fn with(options: impl Fn() -> Vec<String>) -> Self {
         let directory = TempDir::new().expect("a temporary directory can be made");
-        let options: Vec<_> = options.iter().map(|&option| option.to_owned()).collect();
         for _ in 0..STARTS {
-            let port = free_port();
+            let (port, options) = (free_port(), options());
             if let Some(process) = launch(port, &directory, &options) {
                 let server = Self {
                     process,

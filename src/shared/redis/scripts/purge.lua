@@ -1,7 +1,7 @@
 -- Purges what carries a tag, in constant time: whatever began before now is not valid any more, or
 -- stale from now on.
 -- KEYS: tags. ARGV: tag or `!` for everything, with `~` before it if softly; how many tags to remember,
---       channel, message
+--       channel or '' to tell nobody, message
 -- Reply: how many processes have been told, on this server; -1 if none could be
 local micros = clock(KEYS[1])
 local now = string.format('%.0f', micros)
@@ -19,6 +19,9 @@ if redis.call('ZCARD', KEYS[1]) > limit then
   local oldest = redis.call('ZRANGE', KEYS[1], last, last, 'WITHSCORES')
   redis.call('ZREMRANGEBYRANK', KEYS[1], 0, last)
   redis.call('ZADD', KEYS[1], 'GT', oldest[2], '!')
+end
+if ARGV[3] == '' then
+  return 0
 end
 local told = redis.pcall('PUBLISH', ARGV[3], ARGV[4])
 return type(told) == 'number' and told or -1

@@ -1,0 +1,283 @@
+//! [`Cluster`]: what is known of it, and how that is kept true.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use redis::{ConnectionAddr, ConnectionInfo};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    address::Address,
+    look,
+    map::SlotMap,
+    pace::{Begin, News, Pace},
+    router::Nodes,
+    topology::Topology,
+};
+use crate::link::{access::Access, connect, error::Error, logs, supervisor::spawn_detached};
+
+/// A connection that asks nothing looks around so often, so that it does not stay with a node that left.
+const OLD: Duration = Duration::from_secs(15);
+
+/// For so long nobody waits again for a slot that somebody has waited for in vain.
+const UNSETTLED: Duration = Duration::from_millis(500);
+
+/// One Cluster, as all connections to it know it.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    seeds: Vec<ConnectionInfo>,
+    template: ConnectionInfo,
+    access: Access,
+    state: Mutex<State>,
+    /// How many looks have ended.
+    looks: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    map: SlotMap,
+    pace: Pace,
+    /// When the map was last confirmed.
+    seen: Option<Instant>,
+    unsettled: HashMap<u16, Instant>,
+    /// Why the last look failed.
+    outage: Option<Arc<Error>>,
+    /// Who has links to its nodes.
+    routers: Vec<Weak<Nodes>>,
+}
+
+impl Cluster {
+    /// Each of `seeds` and of all nodes is logged in to as `template` says.
+    pub(in crate::link) fn new(
+        seeds: Vec<ConnectionInfo>,
+        template: ConnectionInfo,
+        access: Access,
+    ) -> Self {
+        Self {
+            seeds: seeds.into_iter().map(connect::tuned).collect(),
+            template: connect::tuned(template),
+            access,
+            state: Mutex::new(State {
+                map: SlotMap::default(),
+                pace: Pace::new(Instant::now()),
+                seen: None,
+                unsettled: HashMap::new(),
+                outage: None,
+                routers: Vec::new(),
+            }),
+            looks: watch::Sender::new(0),
+        }
+    }
+
+    pub(in crate::link) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(in crate::link) fn template(&self) -> &ConnectionInfo {
+        &self.template
+    }
+
+    // ===== what is known =====
+
+    pub(super) fn owner(&self, slot: u16) -> Option<Address> {
+        self.with(|state| state.map.owner(slot).cloned())
+    }
+
+    pub(super) fn masters(&self) -> Vec<Address> {
+        self.with(|state| state.map.masters().to_vec())
+    }
+
+    pub(super) fn nodes(&self) -> Vec<Address> {
+        self.with(|state| state.map.nodes().cloned().collect())
+    }
+
+    /// Why nothing is known of it.
+    pub(super) fn unknown(&self) -> Error {
+        Error::broken(self.outage().as_ref())
+    }
+
+    pub(super) fn outage(&self) -> Option<Arc<Error>> {
+        self.with(|state| state.outage.clone())
+    }
+
+    /// How to connect to any node, rather not to the `last` one.
+    pub(in crate::link) async fn any(
+        self: &Arc<Self>,
+        patience: Duration,
+        last: Option<&ConnectionAddr>,
+    ) -> Result<ConnectionInfo, Error> {
+        let last = last.and_then(Address::of);
+        let nodes = self.nodes();
+        if nodes.is_empty() {
+            self.learn(Instant::now() + patience).await;
+        } else if last.is_some() {
+            // It was lost, or never was there.
+            self.doubt();
+        }
+        let mut nodes = self.nodes();
+        if nodes.len() > 1 {
+            nodes.retain(|node| Some(node) != last.as_ref());
+        }
+        let chosen = fastrand::choice(&nodes).ok_or_else(|| self.unknown())?;
+        Ok(chosen.in_place_of(&self.template))
+    }
+
+    /// Whether the node at `address` is none of its nodes any more.
+    pub(in crate::link) fn has_lost(self: &Arc<Self>, address: &ConnectionAddr) -> bool {
+        let seen = self.with(|state| state.seen);
+        if seen.is_none_or(|seen| seen.elapsed() >= OLD) {
+            self.doubt();
+        }
+        let Some(address) = Address::of(address) else {
+            return false;
+        };
+        self.with(|state| !state.map.is_empty() && !state.map.contains(&address))
+    }
+
+    // ===== what a node has said =====
+
+    /// A slot lies with `master`.
+    pub(super) fn moved(&self, slot: u16, master: Address) {
+        self.with(|state| state.map.assign(slot..=slot, master));
+    }
+
+    /// Somebody has waited for a slot in vain, and somebody else need not.
+    pub(super) fn waited_in_vain(&self, slot: u16) {
+        let now = Instant::now();
+        self.with(|state| {
+            state.unsettled.retain(|_, until| now < *until);
+            state.unsettled.insert(slot, now + UNSETTLED);
+        });
+    }
+
+    pub(super) fn is_worth_waiting_for(&self, slot: u16) -> bool {
+        let until = self.with(|state| state.unsettled.get(&slot).copied());
+        until.is_none_or(|until| until <= Instant::now())
+    }
+
+    // ===== looking again =====
+
+    /// What is known may not hold any more: looks again in the background, unless that was done a moment ago.
+    pub(super) fn doubt(self: &Arc<Self>) -> Begin {
+        let begin = self.with(|state| state.pace.begin(Instant::now()));
+        if begin == Begin::Now {
+            spawn_detached(look::look(Look {
+                cluster: Arc::clone(self),
+                found: None,
+            }));
+        }
+        begin
+    }
+
+    /// As [`doubt`](Self::doubt), and waits until the look has ended or `deadline` has passed.
+    pub(super) async fn learn(self: &Arc<Self>, deadline: Instant) {
+        let mut looks = self.looks.subscribe();
+        if self.doubt() != Begin::TooSoon {
+            // Whatever comes of it shows in what is known then.
+            drop(timeout_at(deadline, looks.changed()).await);
+        }
+    }
+
+    /// Whom to ask: all that is known, in any order.
+    fn candidates(&self) -> Vec<ConnectionInfo> {
+        let mut candidates = self.seeds.clone();
+        for node in self.nodes() {
+            let info = node.in_place_of(&self.template);
+            if !candidates.iter().any(|known| known.addr() == info.addr()) {
+                candidates.push(info);
+            }
+        }
+        fastrand::shuffle(&mut candidates);
+        candidates
+    }
+
+    /// `nodes` drops its links to nodes that are gone whenever the Cluster has changed.
+    pub(super) fn register(&self, nodes: Weak<Nodes>) {
+        self.with(|state| state.routers.push(nodes));
+    }
+
+    fn looked(&self, found: Result<Topology, Error>) {
+        match found {
+            Ok(topology) => self.learnt(topology.map),
+            Err(error) => self.failed(error),
+        }
+        self.looks.send_modify(|looks| *looks += 1);
+    }
+
+    fn learnt(&self, map: SlotMap) {
+        let now = Instant::now();
+        let (news, outage, routers) = self.with(|state| {
+            let news = if state.map == map {
+                News::None
+            } else {
+                News::Some
+            };
+            state.map = map;
+            state.seen = Some(now);
+            state.pace.ended(now, news, fastrand::f64());
+            state.routers.retain(|router| router.strong_count() > 0);
+            (news, state.outage.take(), state.routers.clone())
+        });
+        if outage.is_some() {
+            logs::cluster_known();
+        }
+        if news == News::Some {
+            let nodes = self.nodes();
+            for router in routers.iter().filter_map(Weak::upgrade) {
+                router.keep(&nodes);
+            }
+        }
+    }
+
+    fn failed(&self, error: Error) {
+        let error = Arc::new(error);
+        let known = self.with(|state| {
+            state
+                .pace
+                .ended(Instant::now(), News::None, fastrand::f64());
+            state.outage.replace(Arc::clone(&error))
+        });
+        if known.is_none() {
+            logs::cluster_unknown(&error);
+        }
+    }
+
+    /// For a few lines, never across an await.
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A look under way. It ends when this is dropped, whatever came of it.
+pub(super) struct Look {
+    cluster: Arc<Cluster>,
+    found: Option<Result<Topology, Error>>,
+}
+
+impl Look {
+    pub(super) fn candidates(&self) -> Vec<ConnectionInfo> {
+        self.cluster.candidates()
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.cluster.access
+    }
+
+    pub(super) fn ends(mut self, found: Result<Topology, Error>) {
+        self.found = Some(found);
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        let interrupted = || Err(Error::broken(None));
+        self.cluster
+            .looked(self.found.take().unwrap_or_else(interrupted));
+    }
+}

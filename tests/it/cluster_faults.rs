@@ -1,0 +1,180 @@
+//! Nodes of a Cluster that die, freeze and hand over: every request is answered, and it heals by itself.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::{Instant, sleep, timeout};
+use tower_stampede::{Cache, LinkHealth, RedisConfig};
+
+use crate::support::{
+    cluster::Cluster,
+    log::Log,
+    proxy::FaultProxy,
+    worker::{AMPLE, Handler, Worker, layer, settled, text, until},
+};
+
+/// What one request may be held up, on a machine under load.
+const SHORTLY: Duration = Duration::from_secs(3);
+
+/// With the budget that people have by default.
+fn hasty(config: RedisConfig) -> Cache {
+    Cache::builder().redis(config).build().unwrap()
+}
+
+/// Asks on, each time for something else, until `healed`; no answer ever fails or is late.
+async fn asks_on(worker: &Worker, cache: &Cache, name: &str, healed: impl Fn() -> bool) {
+    let asking = async {
+        for at in 0_usize.. {
+            let start = Instant::now();
+            let answer = worker.get(&format!("/{name}/{at}")).await;
+            assert_eq!(answer.status, StatusCode::OK);
+            assert!(start.elapsed() < SHORTLY, "{:?}", start.elapsed());
+            settled(cache).await;
+            if healed() {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(2 * AMPLE, asking).await.expect("it heals");
+}
+
+fn size(cluster: &Cluster, node: usize) -> usize {
+    let size = cluster.nodes[node].try_command::<usize>(&["DBSIZE"]);
+    size.unwrap_or(0)
+}
+
+/// Fills all shards, so that everything is connected to.
+async fn fill(worker: &Worker, cache: &Cache) {
+    for at in 0..100 {
+        worker.get(&format!("/before/{at}")).await;
+    }
+    settled(cache).await;
+}
+
+#[tokio::test]
+async fn a_killed_master_is_followed_by_its_replica_and_no_request_fails() {
+    let (log, _guard) = Log::start();
+    let mut cluster = Cluster::with_replicas().await;
+    let cache = hasty(cluster.config());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+    let dead = format!("127.0.0.1:{}", cluster.nodes[0].port());
+
+    cluster.nodes[0].kill();
+    asks_on(&worker, &cache, "meanwhile", || cluster.leads(3)).await;
+    let before = size(&cluster, 3);
+    asks_on(&worker, &cache, "after", || size(&cluster, 3) > before).await;
+
+    let leads_there = |link: &LinkHealth| link.node.as_ref() == Some(&dead);
+    asks_on(&worker, &cache, "later", || {
+        !cache.health().links.iter().any(leads_there)
+    })
+    .await;
+    assert!(log.lines("WARN", "breaker").len() <= 3, "{}", log.text());
+}
+
+#[tokio::test]
+async fn an_ordered_failover_under_load_fails_no_request() {
+    let cluster = Cluster::with_replicas().await;
+    let cache = hasty(cluster.config());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+
+    cluster.nodes[3].command::<()>(&["CLUSTER", "FAILOVER"]);
+    asks_on(&worker, &cache, "meanwhile", || {
+        cluster.leads(3) && !cluster.leads(0)
+    })
+    .await;
+    let before = size(&cluster, 3);
+
+    asks_on(&worker, &cache, "after", || size(&cluster, 3) > before).await;
+}
+
+#[tokio::test]
+async fn a_frozen_master_costs_requests_their_budget_until_its_replica_takes_over() {
+    let cluster = Cluster::with_replicas().await;
+    let cache = hasty(cluster.config());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+
+    cluster.nodes[0].pause();
+    asks_on(&worker, &cache, "meanwhile", || cluster.leads(3)).await;
+    let before = size(&cluster, 3);
+    asks_on(&worker, &cache, "after", || size(&cluster, 3) > before).await;
+
+    // Whoever wakes takes orders no more, and is nobody's master.
+    cluster.nodes[0].resume();
+    until(|| !cluster.leads(0)).await;
+    let before = size(&cluster, 3);
+    asks_on(&worker, &cache, "later", || size(&cluster, 3) > before).await;
+}
+
+#[tokio::test]
+async fn a_part_that_is_down_keeps_no_other_part_from_being_shared() {
+    let (log, _guard) = Log::start();
+    let mut cluster = Cluster::with_options(&["--cluster-require-full-coverage", "no"]).await;
+    let cache = hasty(cluster.config());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+
+    cluster.nodes[0].kill();
+    let before = size(&cluster, 1) + size(&cluster, 2);
+    let start = Instant::now();
+    for at in 0..300 {
+        let answer = worker.get(&format!("/meanwhile/{at}")).await;
+        assert_eq!(answer.status, StatusCode::OK);
+    }
+    settled(&cache).await;
+
+    // 100 of them for the part that is down, none of which waited for long.
+    assert!(start.elapsed() < 4 * SHORTLY, "{:?}", start.elapsed());
+    let stored = size(&cluster, 1) + size(&cluster, 2) - before;
+    assert!(stored > 150, "{stored}");
+    assert_eq!(log.lines("WARN", "opened"), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_service_that_starts_before_its_cluster_shares_once_it_is_there() {
+    let (log, _guard) = Log::start();
+    let cluster = Cluster::start().await;
+    let seed = FaultProxy::start(cluster.nodes[0].port());
+    seed.refuse();
+    let cache = hasty(RedisConfig::cluster([seed.url()]));
+    let worker = Handler::open().worker(&layer(&cache), text);
+    for at in 0..10 {
+        let answer = worker.get(&format!("/before/{at}")).await;
+        assert_eq!(answer.status, StatusCode::OK);
+    }
+    assert_eq!(
+        log.lines("WARN", "no node tells").len(),
+        1,
+        "{}",
+        log.text()
+    );
+
+    seed.heal();
+
+    let stored = || !cluster.keys("*:e*").is_empty();
+    asks_on(&worker, &cache, "after", stored).await;
+    assert_eq!(log.lines("INFO", "a node tells").len(), 1);
+}
+
+#[tokio::test]
+async fn nodes_that_all_have_new_addresses_are_found_through_the_seeds() {
+    let first = Cluster::start().await;
+    let second = Cluster::start().await;
+    let seed = FaultProxy::start(first.nodes[0].port());
+    let other_seed = FaultProxy::start(second.nodes[0].port());
+    other_seed.refuse();
+    let cache = hasty(RedisConfig::cluster([seed.url(), other_seed.url()]));
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+
+    seed.refuse();
+    other_seed.heal();
+    drop(first);
+
+    let stored = || !second.keys("*:e*").is_empty();
+    asks_on(&worker, &cache, "after", stored).await;
+}
