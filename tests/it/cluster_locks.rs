@@ -186,7 +186,7 @@ async fn an_ordered_failover_while_locks_are_taken_and_released_makes_no_two_hol
                 tokio::task::yield_now().await;
                 inside.fetch_sub(1, SeqCst);
                 runs.fetch_add(1, SeqCst);
-                guard.release().await.unwrap();
+                assert_eq!(guard.release().await.unwrap(), Released::Released);
             }
         });
     }
