@@ -290,3 +290,17 @@ async fn what_is_no_cluster_is_told_and_the_requests_go_on() {
     let broken = |link: &LinkHealth| link.last_error.is_some();
     assert!(cache.health().links.iter().any(broken));
 }
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn every_node_is_spoken_to_through_tls() {
+    let authority = crate::support::tls::Authority::new();
+    let cluster = Cluster::with_tls(&authority).await;
+    // One of them: the others are found at the ports for TLS.
+    let config = RedisConfig::cluster(cluster.tls_urls().into_iter().take(1));
+    cluster.everywhere::<()>(&["CONFIG", "RESETSTAT"]);
+
+    serves(&config.tls_ca(authority.file())).await;
+
+    assert!(cluster.count("evalsha") > 0);
+}

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
-use tower_stampede::{Cache, LinkHealth, RedisConfig};
+use tower_stampede::{Cache, LinkHealth, RedisConfig, Target};
 
 use crate::support::{
     cluster::Cluster,
     log::Log,
     proxy::FaultProxy,
-    worker::{AMPLE, Handler, Worker, layer, settled, text, until},
+    redis::RedisServer,
+    worker::{AMPLE, Handler, Worker, cache, layer, settled, text, until},
 };
 
 /// What one request may be held up, on a machine under load.
@@ -177,4 +178,95 @@ async fn nodes_that_all_have_new_addresses_are_found_through_the_seeds() {
 
     let stored = || !second.keys("*:e*").is_empty();
     asks_on(&worker, &cache, "after", stored).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_that_cannot_reach_a_part_fails_and_reaches_the_others_and_may_be_repeated() {
+    let mut cluster = Cluster::with_options(&["--cluster-require-full-coverage", "no"]).await;
+    let handler = Handler::open();
+    let caches = [cache(cluster.config()), cache(cluster.config())];
+    let workers = caches
+        .each_ref()
+        .map(|cache| handler.worker(&layer(cache), text));
+    let mut before = 0;
+    for (worker, cache) in workers.iter().zip(&caches) {
+        fill(worker, cache).await;
+        before = handler.builds();
+    }
+
+    cluster.nodes[0].kill();
+    let failed = caches[0].purge(Target::all()).await;
+    assert!(failed.is_err(), "{failed:?}");
+
+    fill(&workers[0], &caches[0]).await;
+    assert_eq!(handler.builds(), 2 * before, "here all of it is purged");
+    let held = cluster.nodes[1].command::<usize>(&["DBSIZE"]);
+    assert!(held > 0);
+
+    cluster.nodes[0].restart();
+    let purges = async {
+        loop {
+            let purged = caches[0].purge(Target::all()).await;
+            if purged.is_ok_and(|purged| purged.is_complete()) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(AMPLE, purges).await.expect("it heals");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_listens_to_another_node_when_its_own_is_gone() {
+    let mut cluster = Cluster::with_replicas().await;
+    let handler = Handler::open();
+    let caches = [cache(cluster.config()), cache(cluster.config())];
+    let workers = caches
+        .each_ref()
+        .map(|cache| handler.worker(&layer(cache), text));
+    for (worker, cache) in workers.iter().zip(&caches) {
+        fill(worker, cache).await;
+    }
+    let listens = |node: &RedisServer| node.try_command(&["PUBSUB", "NUMSUB", "stampede:events"]);
+    let count = |node: &RedisServer| listens(node).map_or(0, |(_, count): (String, usize)| count);
+    let heard = cluster.nodes.iter().position(|node| count(node) > 0);
+
+    cluster.nodes[heard.unwrap()].kill();
+    until(|| cluster.nodes.iter().map(count).sum::<usize>() == 2).await;
+
+    let purges = async {
+        loop {
+            // Until the dead node is known to be dead, nobody knows how many listen to it.
+            let purged = caches[0].purge(Target::all()).await;
+            if purged.is_ok_and(|purged| purged.is_complete()) {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(2 * AMPLE, purges).await.expect("it heals");
+    let builds = handler.builds();
+    fill(&workers[1], &caches[1]).await;
+    assert_eq!(handler.builds(), builds + 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_many_have_heeded_a_purge_is_unknown_while_a_node_cannot_be_asked() {
+    let cluster = Cluster::with_replicas().await;
+    let cache = cache(cluster.config());
+    let worker = Handler::open().worker(&layer(&cache), text);
+    fill(&worker, &cache).await;
+
+    cluster.nodes[5].pause();
+    let purged = cache.purge(Target::all()).await.unwrap();
+
+    assert_eq!(purged.processes, None);
+    cluster.nodes[5].resume();
+    let complete = async || cache.purge(Target::all()).await.unwrap().is_complete();
+    let heals = async {
+        while !complete().await {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(AMPLE, heals).await.expect("it heals");
 }

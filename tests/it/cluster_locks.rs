@@ -166,3 +166,40 @@ async fn waiters_come_in_after_the_master_of_their_lock_was_killed() {
     let guard = waiting.await.unwrap().unwrap();
     assert_eq!(guard.release().await.unwrap(), Released::Released);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_failover_while_locks_are_taken_and_released_makes_no_two_holders() {
+    let cluster = Cluster::with_replicas().await;
+    let managers = [locks(&cluster.config()), locks(&cluster.config())];
+    let (inside, runs) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let guard = take(&managers[0].lock("job")).await;
+    let master = cluster.owner(guard.keys().next().unwrap());
+    assert_eq!(guard.release().await.unwrap(), Released::Released);
+    let mut tasks = JoinSet::new();
+    for at in 0..8 {
+        let lock = managers[at % 2].lock("job").wait(MINUTE);
+        let (inside, runs) = (Arc::clone(&inside), Arc::clone(&runs));
+        tasks.spawn(async move {
+            loop {
+                let guard = lock.acquire().await.unwrap();
+                assert_eq!(inside.fetch_add(1, SeqCst), 0, "alone");
+                tokio::task::yield_now().await;
+                inside.fetch_sub(1, SeqCst);
+                runs.fetch_add(1, SeqCst);
+                assert_eq!(guard.release().await.unwrap(), Released::Released);
+            }
+        });
+    }
+    let (before, done) = (20, |count| runs.load(SeqCst) >= count);
+    until(|| done(before)).await;
+
+    cluster.nodes[master + 3].command::<()>(&["CLUSTER", "FAILOVER"]);
+    until(|| cluster.leads(master + 3) && !cluster.leads(master)).await;
+    let after = runs.load(SeqCst) + 50;
+    until(|| done(after) || tasks.is_empty()).await;
+
+    tasks.abort_all();
+    while let Some(ended) = tasks.join_next().await {
+        assert!(ended.unwrap_err().is_cancelled());
+    }
+}

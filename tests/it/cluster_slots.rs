@@ -105,8 +105,11 @@ async fn slots_on_their_way_keep_no_other_slots_from_being_shared() {
     let cache = Cache::builder().redis(cluster.config()).build().unwrap();
     let worker = Handler::open().worker(&layer(&cache), text);
     let ask = async |round: usize| {
-        let paths = (0..200).map(|at| worker.herd(&format!("/{round}/{at}"), 1));
-        for herd in paths.collect::<Vec<_>>() {
+        let mut herds = Vec::new();
+        for at in 0..200 {
+            herds.push(worker.herd(&format!("/{round}/{at}"), 1));
+        }
+        for herd in herds {
             herd.answers().await;
         }
         settled(&cache).await;

@@ -16,8 +16,8 @@ use super::{
     address::Address,
     look,
     map::SlotMap,
+    nodes::Nodes,
     pace::{Begin, News, Pace},
-    router::Nodes,
     topology::Topology,
 };
 use crate::link::{access::Access, connect, error::Error, logs, supervisor::spawn_detached};

@@ -17,6 +17,7 @@ mod journey;
 mod known;
 mod look;
 mod map;
+mod nodes;
 mod pace;
 mod redirection;
 mod router;

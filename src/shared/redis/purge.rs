@@ -102,8 +102,9 @@ impl RedisTier {
         let mut outcome = Ok(());
         while let Some(purged) = shards.join_next().await {
             // A task that ended early has left its shard in the unknown.
-            let purged = purged.unwrap_or_else(|_| Err(Error::interrupted()));
-            outcome = outcome.and(purged.map(drop));
+            if let Err(error) = purged.unwrap_or_else(|_| Err(Error::interrupted())) {
+                outcome = Err(error);
+            }
         }
         outcome
     }

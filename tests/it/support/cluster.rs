@@ -5,6 +5,8 @@ use std::thread;
 use redis::FromRedisValue;
 use tower_stampede::RedisConfig;
 
+#[cfg(feature = "tls")]
+use super::tls::Authority;
 use super::{
     redis::{RedisServer, free_port},
     worker::until,
@@ -25,23 +27,65 @@ pub struct Cluster {
 impl Cluster {
     /// Three masters alone.
     pub async fn start() -> Self {
-        Self::of(MASTERS, &[]).await
+        Self::of(MASTERS, &Vec::new).await
     }
 
     /// Three masters with a replica each.
     pub async fn with_replicas() -> Self {
-        Self::of(2 * MASTERS, &[]).await
+        Self::of(2 * MASTERS, &Vec::new).await
     }
 
     /// Three masters alone, with further options.
     pub async fn with_options(options: &[&str]) -> Self {
-        Self::of(MASTERS, options).await
+        let options = || options.iter().map(|&word| word.to_owned()).collect();
+        Self::of(MASTERS, &options).await
+    }
+
+    /// Three masters alone, which speak TLS to each other and to clients that want it.
+    #[cfg(feature = "tls")]
+    pub async fn with_tls(authority: &Authority) -> Self {
+        let own = authority.sign(HERE, "node");
+        let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let (certificate, key, ca) = (
+            text(&own.certificate),
+            text(&own.key),
+            text(&authority.file()),
+        );
+        let options = || {
+            let port = free_port().to_string();
+            let words = [
+                ["--tls-port", &port],
+                ["--tls-cert-file", &certificate],
+                ["--tls-key-file", &key],
+                ["--tls-ca-cert-file", &ca],
+                ["--tls-auth-clients", "no"],
+                ["--tls-cluster", "yes"],
+            ];
+            words
+                .iter()
+                .flatten()
+                .map(|&word| word.to_owned())
+                .collect()
+        };
+        Self::of(MASTERS, &options).await
+    }
+
+    #[cfg(feature = "tls")]
+    pub fn tls_urls(&self) -> Vec<String> {
+        let ports = self.everywhere::<(String, String)>(&["CONFIG", "GET", "tls-port"]);
+        let ports = ports.into_iter();
+        ports
+            .map(|(_, port)| format!("rediss://{HERE}:{port}"))
+            .collect()
     }
 
     /// Returns once every node takes commands.
-    async fn of(count: usize, options: &[&str]) -> Self {
+    async fn of(count: usize, options: &(dyn Fn() -> Vec<String> + Sync)) -> Self {
         let nodes = thread::scope(|scope| {
-            let starts: Vec<_> = (0..count).map(|_| scope.spawn(|| node(options))).collect();
+            let mut starts = Vec::new();
+            for _ in 0..count {
+                starts.push(scope.spawn(|| node(options)));
+            }
             let started = starts.into_iter().map(|start| start.join().unwrap());
             started.collect()
         });
@@ -121,7 +165,7 @@ impl Cluster {
 
     /// The node that holds a key, by its place among the nodes.
     pub fn owner(&self, key: &str) -> usize {
-        let slot: u16 = self.slot(key);
+        let slot = self.slot(key);
         let owner = self.nodes.iter().position(|node| holds(node, slot));
         owner.expect("a node holds the slot")
     }
@@ -181,7 +225,7 @@ impl Cluster {
     }
 }
 
-fn node(options: &[&str]) -> RedisServer {
+fn node(options: &(dyn Fn() -> Vec<String> + Sync)) -> RedisServer {
     RedisServer::with(|| {
         let bus = free_port().to_string();
         let own = [
@@ -189,8 +233,8 @@ fn node(options: &[&str]) -> RedisServer {
             ["--cluster-port", &bus],
             ["--cluster-node-timeout", NODE_TIMEOUT],
         ];
-        let own = own.iter().flatten().chain(options);
-        own.map(|&word| word.to_owned()).collect()
+        let own = own.iter().flatten().map(|&word| word.to_owned());
+        own.chain(options()).collect()
     })
 }
 
