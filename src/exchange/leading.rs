@@ -79,6 +79,7 @@ where
             key = %self.resource.digest(),
         );
         span.follows_from(tracing::Span::current());
+        self.pilot.flight().runs_in(&span);
         // Without a runtime the flight ends here, and its starter goes its own way.
         let closed = self.cache.closed();
         let flight = async move {

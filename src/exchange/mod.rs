@@ -25,6 +25,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tower_service::Service;
+use tracing::{Instrument as _, field};
 
 use self::{
     build::Delivery,
@@ -227,7 +228,21 @@ where
                     (seat, Some(delivery))
                 }
             };
-            match self.wait(&mut seat, &mut delivery, deadline).await {
+            let span = tracing::debug_span!(
+                "wait",
+                role = if delivery.is_some() {
+                    "starter"
+                } else {
+                    "waiter"
+                },
+                ms = field::Empty,
+            );
+            let began = Instant::now();
+            let wait = self.wait(&mut seat, &mut delivery, deadline);
+            let waited = wait.instrument(span.clone()).await;
+            seat.lead(&span);
+            span.record("ms", began.elapsed().as_secs_f64() * 1000.0);
+            match waited {
                 Waited::Again => {}
                 waited => return waited,
             }

@@ -17,9 +17,10 @@ mod news;
 mod state;
 mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, watch};
+use tracing::Span;
 
 use self::state::State;
 pub(crate) use self::{
@@ -37,6 +38,7 @@ pub(crate) struct Flight {
     pub(crate) began: Moment,
     occupancy: Arc<Occupancy>,
     news: watch::Sender<News>,
+    span: OnceLock<Span>,
 }
 
 /// Who is in a flight, and the moment when nobody is.
@@ -65,7 +67,13 @@ impl Flight {
             began,
             occupancy: Arc::default(),
             news: watch::Sender::new(News::None),
+            span: OnceLock::new(),
         }
+    }
+
+    /// Notes the span of the flight's task, which is set once.
+    pub(crate) fn runs_in(&self, span: &Span) {
+        self.span.get_or_init(|| span.clone());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -115,6 +123,13 @@ impl Seat {
     /// Lets nobody else into the flight.
     pub(crate) fn close(&self) {
         self.flight.seal();
+    }
+
+    /// Has `span` follow from that of the flight.
+    pub(crate) fn lead(&self, span: &Span) {
+        if let Some(flight) = self.flight.span.get() {
+            span.follows_from(flight);
+        }
     }
 
     /// The place that its holder keeps while it reads what the flight produces.

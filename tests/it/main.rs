@@ -163,6 +163,8 @@ mod nested;
 #[cfg(test)]
 mod operations;
 #[cfg(test)]
+mod outcomes;
+#[cfg(test)]
 #[cfg(feature = "redis")]
 mod purge_corners;
 #[cfg(test)]

@@ -1,208 +1,24 @@
 //! What an operator sees: the response's own account, numbers, logs, and memory that is bounded.
 
 use std::{
+    fmt::Debug,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use http::{Method, StatusCode};
 use tokio::time::sleep;
 use tower::Layer as _;
-use tower_stampede::{BufferLayer, Cache, Fallback, Switch, Target};
-use tracing::{Subscriber, span};
+use tower_stampede::{BufferLayer, Cache, Switch, Target};
+use tracing::{Subscriber, field::Field, span};
 use tracing_subscriber::{
     Layer, fmt::format::FmtSpan, layer::Context, layer::SubscriberExt as _, registry::LookupSpan,
 };
 
 use crate::support::{
-    client::{Answer, ask, attempt, behind, get, herd, same, settle, until, with},
+    client::{ask, attempt, behind, get, herd, same, settle, until, with},
     log::Log,
-    origin::{Gate, Origin, OriginError, failure, fresh, held, held_if, no_store, reply},
+    origin::{Origin, OriginError, failure, fresh, held_if, no_store, reply},
 };
-
-// ===== Cache-Status =====
-
-#[tokio::test(start_paused = true)]
-async fn every_answer_says_where_it_comes_from() {
-    let cache = Cache::in_memory();
-    let origin = Origin::new(|_| async {
-        sleep(Duration::from_millis(10)).await;
-        reply(
-            &[("cache-control", "max-age=60, stale-while-revalidate=60")],
-            "body",
-        )
-    });
-    let service = behind(&BufferLayer::new(cache.clone()), &origin);
-
-    let herd = same(&service, 2, "/").answers().await;
-    sleep(Duration::from_secs(10)).await;
-    let hit = ask(&service, get("/")).await;
-    sleep(Duration::from_secs(55)).await;
-    let stale = ask(&service, get("/")).await;
-    let mut post = get("/");
-    *post.method_mut() = Method::POST;
-    let post = ask(&service, post).await;
-    let bypass = ask(&service, with("/", &[("cookie", "a=b")])).await;
-
-    assert_eq!(
-        herd[0].status_line(),
-        "stampede; fwd=uri-miss; stored; ttl=60"
-    );
-    assert_eq!(herd[1].status_line(), "stampede; fwd=uri-miss; collapsed");
-    assert_eq!(hit.status_line(), "stampede; hit; ttl=50");
-    assert_eq!(hit.header("age"), "10");
-    assert!(
-        stale.status_line().starts_with("stampede; hit; ttl=-"),
-        "{}",
-        stale.status_line()
-    );
-    assert_eq!(post.status_line(), "stampede; fwd=method");
-    assert_eq!(bypass.status_line(), "stampede; fwd=bypass; detail=cookie");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_was_not_stored_says_why() {
-    let responses: [(&str, &str, &str); 5] = [
-        ("cache-control", "no-store", "no-store"),
-        ("cache-control", "private", "private"),
-        ("set-cookie", "a=b", "set-cookie"),
-        ("vary", "*", "vary-star"),
-        ("x-nothing", "of note", "no-freshness"),
-    ];
-    for (name, value, detail) in responses {
-        let origin = Origin::new(move |_| async move { reply(&[(name, value)], "body") });
-        let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
-
-        let answer = ask(&service, get("/")).await;
-
-        assert_eq!(
-            answer.status_line(),
-            format!("stampede; fwd=uri-miss; detail={detail}")
-        );
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_fallback_and_a_failure_say_so() {
-    let cache = Cache::in_memory();
-    let gate = Gate::closed();
-    let origin = Origin::new(move |call| {
-        let gate = gate.clone();
-        async move {
-            if call.parts.uri.path() == "/stuck" {
-                gate.pass().await;
-            }
-            failure(500, "broken")
-        }
-    });
-    let layer = BufferLayer::new(cache.clone())
-        .wait_timeout(Duration::from_millis(10))
-        .build_timeout(Duration::from_millis(50));
-    let rejecting = behind(&layer.clone().fallback(Fallback::Reject), &origin);
-    let patient = behind(&layer, &origin);
-
-    let rejected = ask(&rejecting, get("/stuck")).await;
-    let failed = ask(&patient, get("/broken")).await;
-    let remembered = ask(&patient, get("/broken")).await;
-    let timed_out = ask(&patient, get("/stuck?again")).await;
-
-    assert_eq!(
-        rejected.status_line(),
-        "stampede; fwd=uri-miss; detail=wait-timeout"
-    );
-    assert_eq!(
-        failed.status_line(),
-        "stampede; fwd=uri-miss; detail=failed"
-    );
-    assert_eq!(
-        remembered.status_line(),
-        "stampede; fwd=uri-miss; collapsed; detail=failed"
-    );
-    assert_eq!(timed_out.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(
-        timed_out.status_line(),
-        "stampede; fwd=uri-miss; detail=build-timeout"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_variant_too_many_is_not_said_to_be_stored() {
-    let origin = Origin::new(|call| async move {
-        let fields = [("cache-control", "max-age=60"), ("vary", "x-kind")];
-        reply(&fields, call.header("x-kind"))
-    });
-    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
-
-    for kind in 0..18 {
-        let kind = kind.to_string();
-        let answer = ask(&service, with("/", &[("x-kind", &kind)])).await;
-        let said = match kind.parse::<u32>() {
-            Ok(0..16) => "stampede; fwd=uri-miss; stored; ttl=60",
-            _ => "stampede; fwd=uri-miss; detail=variants",
-        };
-        let line = answer.status_line().replace("vary-miss", "uri-miss");
-        assert_eq!(line, said, "{kind}");
-    }
-    let kept = ask(&service, with("/", &[("x-kind", "7")])).await;
-    assert!(kept.status_line().contains("hit"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_does_not_fit_into_the_cache_is_not_said_to_be_stored() {
-    for declared in [None, Some("900000")] {
-        let cache = Cache::builder().capacity(1024 * 1024).build().unwrap();
-        let (origin, mut streams) = Origin::streaming(move |_| {
-            let mut response =
-                crate::support::origin::head(StatusCode::OK, &[("cache-control", "max-age=60")]);
-            if let Some(length) = declared {
-                let length = length.parse().unwrap();
-                response.headers_mut().insert("content-length", length);
-            }
-            response
-        });
-        let layer = BufferLayer::new(cache.clone()).max_body(1_000_000);
-        let service = behind(&layer, &origin);
-        let asked = same(&service, 1, "/");
-        let frames = streams.recv().await.unwrap();
-        frames.data(vec![b'x'; 900_000]);
-        if declared.is_some() {
-            // The head goes first.
-            settle().await;
-        }
-        frames.end();
-        let answer = asked.answers().await.remove(0);
-
-        assert_eq!(
-            answer.status_line(),
-            "stampede; fwd=uri-miss; detail=capacity"
-        );
-        let again = same(&service, 1, "/");
-        drop(streams.recv().await.expect("it is built again"));
-        again.answers().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_a_purge_has_overtaken_is_not_said_to_be_stored() {
-    let cache = Cache::in_memory();
-    let (origin, gate) = held();
-    let service = behind(&BufferLayer::new(cache.clone()), &origin);
-    let herd = same(&service, 2, "/");
-    origin.called(1).await;
-
-    cache.purge(Target::all()).await.unwrap();
-    gate.open();
-
-    let answers = herd.answers().await;
-    let lines = answers.iter().map(Answer::status_line);
-    assert_eq!(
-        lines.collect::<Vec<_>>(),
-        [
-            "stampede; fwd=uri-miss; detail=overtaken",
-            "stampede; fwd=uri-miss; collapsed"
-        ]
-    );
-}
 
 // ===== numbers =====
 
@@ -394,36 +210,84 @@ async fn a_layer_says_that_its_bodies_are_too_large_for_the_cache() {
     assert!(log.text().contains("max_body=2000000"), "{}", log.text());
 }
 
-/// Notes how each flight's span is related to others.
-#[derive(Clone, Default)]
+/// Notes how the spans of flights and waits are related to others, and what is recorded of waits.
+#[derive(Clone, Debug, Default)]
 struct Relations(Arc<Mutex<Vec<String>>>);
+
+impl Relations {
+    fn note(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn count(&self, line: &str) -> usize {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|known| *known == line).count()
+    }
+}
 
 impl<S> Layer<S> for Relations
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &span::Attributes<'_>, _: &span::Id, _: Context<'_, S>) {
-        if attributes.metadata().name() == "flight" {
-            let root = if attributes.is_root() {
+        let name = attributes.metadata().name();
+        if name == "flight" {
+            let kin = if attributes.is_root() {
                 "root"
             } else {
                 "child"
             };
-            self.0.lock().unwrap().push(root.to_owned());
+            self.note(format!("flight is a {kin}"));
         }
+        attributes.record(&mut |field: &Field, value: &dyn Debug| {
+            if field.name() == "role" {
+                self.note(format!("{name} as {value:?}"));
+            }
+        });
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
+        let name = context.span(id).map_or("", |span| span.name());
+        values.record(&mut |field: &Field, value: &dyn Debug| {
+            self.note(format!("{name} {} {value:?}", field.name()));
+        });
     }
 
     fn on_follows_from(&self, span: &span::Id, follows: &span::Id, context: Context<'_, S>) {
         let name = |id| context.span(id).map_or("", |span| span.name());
-        self.0
-            .lock()
-            .unwrap()
-            .push(format!("{} follows {}", name(span), name(follows)));
+        self.note(format!("{} follows {}", name(span), name(follows)));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flight_follows_from_its_starter_and_is_nobodys_child() {
+async fn a_flight_is_nobodys_child_and_each_wait_follows_from_it_and_says_its_role_and_time() {
+    let relations = Relations::default();
+    let subscriber = tracing_subscriber::registry().with(relations.clone());
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let origin = Origin::new(|_| async {
+        sleep(Duration::from_millis(250)).await;
+        fresh("body")
+    });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+
+    let client = async { same(&service, 3, "/").answers().await };
+    tracing::Instrument::instrument(client, tracing::info_span!("client")).await;
+    ask(&service, get("/")).await;
+    settle().await;
+
+    for (line, count) in [
+        ("flight is a root", 1),
+        ("wait as \"starter\"", 1),
+        ("wait as \"waiter\"", 2),
+        ("wait follows flight", 3),
+        ("wait ms 250.0", 3),
+    ] {
+        assert_eq!(relations.count(line), count, "{line}: {relations:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flight_follows_from_its_starter() {
     let relations = Relations::default();
     let subscriber = tracing_subscriber::registry().with(relations.clone());
     let _guard = tracing::subscriber::set_default(subscriber);
@@ -432,12 +296,8 @@ async fn a_flight_follows_from_its_starter_and_is_nobodys_child() {
 
     let span = tracing::info_span!("client");
     tracing::Instrument::instrument(ask(&service, get("/")), span).await;
-    settle().await;
 
-    assert_eq!(
-        *relations.0.lock().unwrap(),
-        ["root", "flight follows client"]
-    );
+    assert_eq!(relations.count("flight follows client"), 1, "{relations:?}");
 }
 
 #[tokio::test(start_paused = true)]
