@@ -5,6 +5,7 @@
 
 mod claims;
 mod endings;
+mod events;
 mod follow;
 mod heeded;
 mod names;
@@ -132,7 +133,7 @@ impl Tier for RedisTier {
             .arg(names::member(purge))
             .arg(REMEMBERED_TAGS)
             .arg(self.names.channel())
-            .arg(names::purged(purge, caller.as_ref()));
+            .arg(events::purged(purge, caller.as_ref()));
         Box::pin(async move {
             let told: i64 = self.leases.invoke(&PURGE, call).await?;
             Ok(Told {
