@@ -9,6 +9,8 @@ use http::{StatusCode, header};
 use tokio::time::sleep;
 use tower_stampede::{BufferLayer, Cache};
 
+use crate::faults::Fault;
+
 const SMALL: usize = 1024;
 /// The layer's limit in the case of a large body, and the body beyond it.
 const LARGEST_STORED: usize = 64 * 1024;
@@ -16,6 +18,9 @@ const LARGE: usize = 256 * 1024;
 
 /// A lifetime that a herd outlives and that is soon over.
 pub(crate) const SHORT_LIFE: Duration = Duration::from_secs(2);
+
+/// What is asked for again and again expires before, while and after Redis fails.
+const HOT_LIFE: Duration = Duration::from_secs(1);
 
 /// How the layer is set up beyond what the case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,12 @@ pub(crate) enum Case {
     Slow,
     /// The body is larger than the layer stores.
     Large,
+    /// Redis stands still for two seconds: its connections stay open, and nothing answers.
+    RedisFrozen,
+    /// Redis is killed, and started again after two seconds, with nothing in it.
+    RedisKilled,
+    /// Redis is killed, started, frozen and thawed, several times in two seconds.
+    RedisFlapping,
 }
 
 impl Case {
@@ -72,6 +83,22 @@ impl Case {
         self.to_possible_value()
             .map(|value| value.get_name().to_owned())
             .unwrap_or_default()
+    }
+
+    /// What is run if nothing is asked for: all that needs no server.
+    pub(crate) fn usual() -> Vec<Self> {
+        let all = Self::value_variants().iter().copied();
+        all.filter(|case| case.fault().is_none()).collect()
+    }
+
+    /// What is done to Redis meanwhile.
+    pub(crate) fn fault(self) -> Option<Fault> {
+        match self {
+            Self::RedisFrozen => Some(Fault::FROZEN),
+            Self::RedisKilled => Some(Fault::KILLED),
+            Self::RedisFlapping => Some(Fault::FLAPPING),
+            _ => None,
+        }
     }
 
     /// One line for a person.
@@ -89,6 +116,7 @@ impl Case {
             Self::Expired => layer.ttl(SHORT_LIFE),
             Self::Slow => layer.wait_timeout(build_time / 2),
             Self::Large => layer.max_body(LARGEST_STORED),
+            Self::RedisFrozen | Self::RedisKilled | Self::RedisFlapping => layer.ttl(HOT_LIFE),
             _ => layer,
         }
     }

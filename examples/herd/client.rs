@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpStream,
     task::JoinSet,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{Failed, worker::WAITED};
@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How one request ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shot {
+    pub(crate) sent: Instant,
     /// From sending the request to the last byte of its answer.
     pub(crate) latency: Duration,
     pub(crate) end: End,
@@ -54,6 +55,24 @@ pub(crate) enum Pattern {
     },
     /// Evenly over a time.
     Steadily(Duration),
+    /// So many at once, again and again, evenly over a time.
+    InWaves(usize, Duration),
+}
+
+impl Pattern {
+    /// When a request is sent, of so many.
+    fn time_of(self, number: usize, requests: usize) -> Duration {
+        match self {
+            Self::Together | Self::FirstLeaves { .. } => Duration::ZERO,
+            Self::Steadily(time) => part(time, number, requests),
+            Self::InWaves(size, time) => part(time, number / size * size, requests),
+        }
+    }
+}
+
+fn part(time: Duration, number: usize, of: usize) -> Duration {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    time * number / u32::try_from(of).unwrap_or(u32::MAX)
 }
 
 /// A connection that has sent nothing yet.
@@ -62,11 +81,11 @@ struct Line {
     connection: Connection<TokioIo<TcpStream>, Empty<Bytes>>,
 }
 
-/// Sends `requests` requests for `path`, in turn to each of `workers`. What a client that leaves
-/// early would have got is in no shot.
+/// Sends `requests` requests, each for the path of its number, in turn to each of `workers`. What a
+/// client that leaves early would have got is in no shot.
 pub(crate) async fn stampede(
     workers: &[SocketAddr],
-    path: &'static str,
+    path_of: impl Fn(usize) -> String,
     requests: usize,
     pattern: Pattern,
 ) -> Result<Vec<Shot>, Failed> {
@@ -74,7 +93,7 @@ pub(crate) async fn stampede(
     for &address in workers.iter().cycle().take(requests) {
         lines.push(Line::open(address).await?);
     }
-    let mut lines = lines.into_iter();
+    let mut lines = (0..).zip(lines);
     let mut herd = JoinSet::new();
     if let Pattern::FirstLeaves {
         others_after,
@@ -82,21 +101,20 @@ pub(crate) async fn stampede(
     } = pattern
     {
         let first = lines.next();
+        let path = path_of(0);
         herd.spawn(async move {
-            if let Some(first) = first {
+            if let Some((_, first)) = first {
                 drop(timeout(leaves_after, first.ask(path)).await);
             }
             None
         });
         sleep(others_after).await;
     }
-    let pause = match pattern {
-        Pattern::Steadily(time) => time / u32::try_from(requests)?,
-        _ => Duration::ZERO,
-    };
-    for (number, line) in (0..).zip(lines) {
+    let start = Instant::now();
+    for (number, line) in lines {
+        let (path, time) = (path_of(number), pattern.time_of(number, requests));
         herd.spawn(async move {
-            sleep(pause * number).await;
+            sleep_until(start + time).await;
             Some(line.ask(path).await)
         });
     }
@@ -106,7 +124,7 @@ pub(crate) async fn stampede(
 }
 
 /// One answer, read whole.
-pub(crate) async fn fetch(address: SocketAddr, path: &'static str) -> Result<Bytes, Failed> {
+pub(crate) async fn fetch(address: SocketAddr, path: &str) -> Result<Bytes, Failed> {
     let Line {
         mut sender,
         connection,
@@ -130,14 +148,14 @@ impl Line {
     }
 
     /// Asks once. The connection is driven by the same task, which is cheaper than one of its own.
-    async fn ask(self, path: &'static str) -> (Shot, impl Send) {
+    async fn ask(self, path: String) -> (Shot, impl Send) {
         let Self {
             mut sender,
             mut connection,
         } = self;
         let sent = Instant::now();
         let answer = {
-            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(path))));
+            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(&path))));
             match select(answer, &mut connection).await {
                 Either::Left((answer, _)) => answer,
                 Either::Right((_, answer)) => answer.await,
@@ -148,7 +166,8 @@ impl Line {
             Ok(Ok((status, wait))) => End::Answered(status, wait),
             Ok(Err(_)) | Err(_) => End::Failed,
         };
-        (Shot { latency, end }, (sender, connection))
+        let shot = Shot { sent, latency, end };
+        (shot, (sender, connection))
     }
 }
 
@@ -171,7 +190,7 @@ async fn read(
 }
 
 /// All workers are the same site, whatever their addresses.
-fn request(path: &'static str) -> Request<Empty<Bytes>> {
+fn request(path: &str) -> Request<Empty<Bytes>> {
     Request::get(path)
         .header(header::HOST, "shop.example")
         .body(Empty::new())

@@ -45,30 +45,37 @@ impl Fleet {
 
     /// All builds since the last time this was asked.
     pub(crate) async fn take_builds(&self) -> Result<Builds, Failed> {
-        let mut all = Vec::new();
+        let mut by_worker = Vec::new();
         for &address in &self.addresses {
             let answer = client::fetch(address, BUILDS).await?;
-            all.extend(serde_json::from_slice::<Vec<Build>>(&answer)?);
+            by_worker.push(serde_json::from_slice(&answer)?);
         }
-        Ok(Builds {
-            count: all.len(),
-            peak: peak(&all),
-        })
+        Ok(Builds { by_worker })
     }
 }
 
-/// How often the handler ran.
-#[derive(Clone, Copy, Debug)]
+/// When the handler ran, in each worker.
+#[derive(Debug)]
 pub(crate) struct Builds {
-    pub(crate) count: usize,
-    /// The most at one time, in all workers together.
-    pub(crate) peak: usize,
+    pub(crate) by_worker: Vec<Vec<Build>>,
 }
 
-fn peak(builds: &[Build]) -> usize {
+impl Builds {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Build> {
+        self.by_worker.iter().flatten()
+    }
+
+    /// The most at one time, in all workers together.
+    pub(crate) fn peak(&self) -> usize {
+        peak(&self.by_worker)
+    }
+}
+
+fn peak(builds: &[Vec<Build>]) -> usize {
     let mut edges: Vec<(u64, i32)> = builds
         .iter()
-        .flat_map(|&(began, ended)| [(began, 1), (ended, -1)])
+        .flatten()
+        .flat_map(|build| [(build.began, 1), (build.ended, -1)])
         .collect();
     edges.sort_unstable();
     let mut running = 0;

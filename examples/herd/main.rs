@@ -5,7 +5,8 @@
 //! so that what is counted, builds, is what would have been work.
 //!
 //! One worker needs no server at all. More of them share a Redis: the one that `--redis` names, or a
-//! `redis-server` that is started for the occasion. When this program ends, in whatever way, so do
+//! `redis-server` that is started for the occasion. The cases `redis-frozen`, `redis-killed` and
+//! `redis-flapping` always start their own, do that to it while the herd goes on, and tell what it cost. When this program ends, in whatever way, so do
 //! the others.
 
 #![expect(
@@ -15,16 +16,20 @@
 
 mod cases;
 mod client;
+mod faults;
 mod fleet;
+mod healing;
 #[path = "../parts/mod.rs"]
 mod parts;
+mod redis_commands;
 mod report;
 mod run;
+mod trouble;
 mod worker;
 
 use std::{error::Error, process::ExitCode};
 
-use clap::{Parser, Subcommand, ValueEnum as _};
+use clap::{Parser, Subcommand};
 use parts::redis_server;
 use report::Format;
 use worker::WorkerOptions;
@@ -57,7 +62,7 @@ struct Options {
     /// The Redis that the workers share. Without it, several workers get a server of their own.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
-    /// Which case; may be repeated. Default: all.
+    /// Which case; may be repeated. Default: all but those in which Redis fails.
     #[arg(long = "case")]
     cases: Vec<Case>,
     /// Print JSON, one object on a line for each case.
@@ -92,17 +97,25 @@ async fn herd(mut options: Options) -> Result<(), Failed> {
     // Children inherit it: each end of a connection is an open file. What is not to be had is told
     // by the connection that fails.
     drop(rlimit::increase_nofile_limit(u64::MAX));
-    let _server = match (&options.redis, options.workers) {
-        (Some(_), _) | (None, 1) => None,
-        (None, _) => {
-            let server = redis_server::RedisServer::start().await?;
-            options.redis = Some(server.url());
-            Some(server)
-        }
-    };
     if options.cases.is_empty() {
-        options.cases = Case::value_variants().to_vec();
+        options.cases = Case::usual();
     }
+    let (failing, sharing): (Vec<Case>, Vec<Case>) = options
+        .cases
+        .iter()
+        .partition(|case| case.fault().is_some());
+    if let (Some(_), Some(case)) = (&options.redis, failing.first()) {
+        let case = case.name();
+        return Err(format!("{case} has a Redis of its own fail: leave --redis out").into());
+    }
+    let needs_server = options.redis.is_none() && options.workers > 1 && !sharing.is_empty();
+    let _server = if needs_server {
+        let server = redis_server::RedisServer::start().await?;
+        options.redis = Some(server.url());
+        Some(server)
+    } else {
+        None
+    };
     let format = if options.json {
         Format::Json
     } else {

@@ -19,9 +19,10 @@ use axum::{
 };
 use clap::Args;
 use futures_util::poll;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Uri};
+use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tower_stampede::Cache;
+use tower_stampede::{BufferLayer, Cache};
 
 use crate::{
     Failed,
@@ -36,8 +37,21 @@ pub(crate) const BUILDS: &str = "/builds";
 /// The field that says that an answer had to be waited for.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-waited");
 
-/// When a build began and ended, in microseconds of the machine's clock.
-pub(crate) type Build = (u64, u64);
+/// Where a worker builds at once, and says something else each time: two that say the same share.
+pub(crate) const PROBE: &str = "/probe";
+
+/// What one request may be held up by Redis: the default.
+pub(crate) const BUDGET: Duration = Duration::from_millis(250);
+
+/// One run of the handler.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Build {
+    /// In microseconds of the machine's clock.
+    pub(crate) began: u64,
+    pub(crate) ended: u64,
+    /// The query of the request.
+    pub(crate) query: String,
+}
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WorkerOptions {
@@ -67,7 +81,9 @@ pub(crate) async fn run(options: WorkerOptions) -> Result<(), Failed> {
 }
 
 fn cache(options: &WorkerOptions) -> Result<Cache, Failed> {
-    let builder = Cache::builder().namespace(options.namespace.clone());
+    let builder = Cache::builder()
+        .namespace(options.namespace.clone())
+        .redis_budget(BUDGET);
     let builder = match &options.redis {
         Some(url) => builder.redis(url.clone()),
         None => builder,
@@ -85,6 +101,8 @@ fn app(options: &WorkerOptions, cache: &Cache) -> Router {
     let app = Router::new()
         .route(UNPROTECTED, get(report))
         .route(BUILDS, get(take_builds));
+    let probed = BufferLayer::new(cache.clone()).ttl(Duration::from_secs(60));
+    let app = app.route(PROBE, get(probe).layer(probed));
     let protected = |app: Router<Site>, manner: Manner| {
         let layer = options.case.layer(manner, cache.clone(), build_time);
         app.route(manner.path(), get(report).layer(layer))
@@ -117,9 +135,14 @@ struct Site {
     builds: Arc<Mutex<Vec<Build>>>,
 }
 
-async fn report(State(site): State<Site>) -> Response {
+async fn probe() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}
+
+async fn report(State(site): State<Site>, uri: Uri) -> Response {
     let _build = Building {
         began: now(),
+        query: uri.query().unwrap_or_default(),
         builds: &site.builds,
     };
     site.case.build(site.build_time).await
@@ -133,13 +156,18 @@ async fn take_builds(State(site): State<Site>) -> Json<Vec<Build>> {
 /// Notes a build when it ends, in whatever way.
 struct Building<'a> {
     began: u64,
+    query: &'a str,
     builds: &'a Mutex<Vec<Build>>,
 }
 
 impl Drop for Building<'_> {
     fn drop(&mut self) {
         let mut builds = self.builds.lock().unwrap_or_else(PoisonError::into_inner);
-        builds.push((self.began, now()));
+        builds.push(Build {
+            began: self.began,
+            ended: now(),
+            query: self.query.to_owned(),
+        });
     }
 }
 
@@ -148,7 +176,7 @@ impl Drop for Building<'_> {
     clippy::disallowed_methods,
     reason = "builds of several processes are compared"
 )]
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -1,4 +1,9 @@
 //! What several examples share: children that never outlive their parent, and a Redis of their own.
+#![allow(
+    clippy::allow_attributes,
+    dead_code,
+    reason = "each example uses its own part"
+)]
 
 pub(crate) mod offspring;
 pub(crate) mod redis_server;

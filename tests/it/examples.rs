@@ -1,13 +1,15 @@
 //! The examples do what the README says of them.
 
 use std::{
+    collections::HashMap,
+    fs,
     io::{BufRead as _, BufReader, Read as _},
     process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
-use crate::support::wire::example;
+use crate::support::{wire::example, worker::until};
 
 fn herd(arguments: &[&str]) -> Command {
     let mut command = example("herd");
@@ -190,6 +192,132 @@ fn workers_on_one_redis_build_once_and_ask_it_by_the_worker_and_not_by_the_reque
     assert_eq!(count(&report["errors"]), 0, "{report}");
     let commands = count(&report["redis_commands"]);
     assert!(commands < WORKERS * COMMANDS_OF_A_WORKER, "{report}");
+}
+
+const REDIS_FAILS: [&str; 3] = ["redis-frozen", "redis-killed", "redis-flapping"];
+
+#[test]
+fn while_redis_fails_and_afterwards_everybody_is_answered_and_nothing_stampedes() {
+    const REQUESTS: u64 = 200;
+    for case in REDIS_FAILS {
+        let requests = REQUESTS.to_string();
+        let options = ["--requests", &requests, "--build-ms", "50", "--case", case];
+        let report = reports(&options).remove(0);
+
+        assert_eq!(report["case"], case);
+        assert_eq!(
+            count(&report["workers"]),
+            2,
+            "there is nobody to share with"
+        );
+        let all = serde_json::json!({"200": REQUESTS});
+        assert_eq!(report["status"], all, "{report}");
+        assert_eq!(count(&report["errors"]), 0, "{report}");
+        let phases = ["before", "during", "after"].map(|phase| &report[phase]);
+        let sum = |field: &str| phases.iter().map(|phase| count(&phase[field])).sum::<u64>();
+        assert_eq!(sum("requests"), REQUESTS, "{report}");
+        assert!(phases.iter().all(|phase| count(&phase["requests"]) > 0));
+        assert_eq!(sum("builds"), count(&report["builds"]), "{report}");
+        let by_worker = report["builds_by_worker"].as_array().unwrap();
+        let built: u64 = by_worker.iter().map(count).sum();
+        assert_eq!((by_worker.len(), built), (2, count(&report["builds"])));
+        // One, and another one where the events were interrupted meanwhile: never one for each request.
+        let most = count(&report["most_builds_of_a_key_by_a_worker"]);
+        assert!((1..=2).contains(&most), "{report}");
+        assert!(count(&report["redis_commands"]) > 0, "{report}");
+        assert_eq!(count(&report["unprotected"]["builds"]), REQUESTS);
+    }
+}
+
+#[test]
+fn the_cases_in_which_redis_fails_report_what_it_cost() {
+    let options = [
+        "--requests",
+        "40",
+        "--build-ms",
+        "10",
+        "--case",
+        "redis-frozen",
+    ];
+    let report = reports(&options).remove(0);
+
+    for cost in [
+        "extra_p50_ms",
+        "extra_p99_ms",
+        "extra_max_ms",
+        "healed_ms",
+        "failed_ms",
+        "budget_ms",
+    ] {
+        assert!(report[cost].is_number(), "{cost}: {report}");
+    }
+    for phase in ["before", "during", "after"] {
+        let names: Vec<_> = report[phase].as_object().unwrap().keys().collect();
+        assert_eq!(
+            names,
+            [
+                "builds", "errors", "max_ms", "p50_ms", "p99_ms", "requests", "status"
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_redis_of_somebody_else_is_not_made_to_fail() {
+    for case in REDIS_FAILS {
+        let output = herd(&["--redis", "redis://127.0.0.1:1/", "--case", case])
+            .output()
+            .unwrap();
+
+        assert!(!output.status.success());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(case) && told.contains("--redis"), "{told}");
+    }
+}
+
+/// Whether a descendant of `ancestor` is a server that stands still.
+fn has_frozen_server(ancestor: u32) -> bool {
+    // `42 (redis-server) T 41 …`: the process, its name, its state, its parent.
+    let processes: HashMap<u32, (bool, u32)> = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+        .filter_map(|stat| {
+            let (process, rest) = stat.split_once(" (")?;
+            let (name, rest) = rest.rsplit_once(") ")?;
+            let (state, rest) = rest.split_once(' ')?;
+            let parent = rest.split(' ').next()?.parse().ok()?;
+            let frozen = name == "redis-server" && state == "T";
+            Some((process.parse().ok()?, (frozen, parent)))
+        })
+        .collect();
+    let descends = |mut process: u32| {
+        while let Some((_, parent)) = processes.get(&process) {
+            if *parent == ancestor {
+                return true;
+            }
+            process = *parent;
+        }
+        false
+    };
+    processes
+        .iter()
+        .any(|(process, (frozen, _))| *frozen && descends(*process))
+}
+
+#[tokio::test]
+async fn not_even_a_frozen_server_outlives_a_herd_that_is_killed() {
+    let mut herd = herd(&["--requests", "20", "--case", "redis-frozen"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example runs");
+    until(|| has_frozen_server(herd.id())).await;
+
+    herd.kill().unwrap();
+
+    herd.wait().unwrap();
+    let mut rest = Vec::new();
+    herd.stderr.take().unwrap().read_to_end(&mut rest).unwrap();
 }
 
 #[test]

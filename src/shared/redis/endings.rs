@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, held, millis, names};
+use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, events, held, millis};
 use crate::{
     entry::{
         Entry,
@@ -65,7 +65,7 @@ impl RedisTier {
             .arg(millis(life))
             .arg(record)
             .arg(self.names.channel())
-            .arg(names::woken(place.resource));
+            .arg(events::woken(place.resource));
         for tag in &entry.tags {
             call = call.arg(tag.to_string());
         }
@@ -105,7 +105,7 @@ impl RedisTier {
             .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
-            .arg(names::woken(lease.place.resource));
+            .arg(events::woken(lease.place.resource));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

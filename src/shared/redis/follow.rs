@@ -9,8 +9,9 @@ use std::{
 use tokio::task::AbortHandle;
 
 use super::{
+    events::{Caller, Event},
     heeded::Heeded,
-    names::{Caller, Event, Names},
+    names::Names,
 };
 use crate::{
     link::{Health, Listener, Route, Server, Settings, Signal, Subscription},

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::names::Caller;
+use super::events::Caller;
 use crate::token::Token;
 
 /// The purges of this process that it waits to be heeded.

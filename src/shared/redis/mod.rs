@@ -6,6 +6,7 @@
 
 mod claims;
 mod endings;
+mod events;
 mod follow;
 mod heeded;
 mod names;

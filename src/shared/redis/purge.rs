@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{PURGE, RedisTier, names, names::Caller};
+use super::{PURGE, RedisTier, events, events::Caller, names};
 use crate::{
     link::{Call, Error, Kind, Route, Router},
     purges::Purge,
@@ -40,7 +40,7 @@ impl RedisTier {
         };
         let (caller, heeded): (Option<Caller>, _) = expected.unzip();
         News {
-            message: names::purged(purge, caller.as_ref()),
+            message: events::purged(purge, caller.as_ref()),
             heeded,
         }
     }
