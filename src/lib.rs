@@ -68,17 +68,11 @@
 //! |---|---|---|
 //! | `redis` | yes | the shared tier, and locks, on Redis |
 //! | `tls` | no | `rediss://`: Redis through TLS |
+//! | `memcached` | no | a [`store`] on Memcached, to be paired with any locks |
 //! | `axum` | yes | the key reads axum's `OriginalUri`, so that nested routers do not collide |
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(
-    not(feature = "redis"),
-    expect(
-        dead_code,
-        reason = "Redis is the only shared tier, and takes what it needs from everywhere"
-    )
-)]
 
 mod answer;
 mod asked;
@@ -107,6 +101,7 @@ mod purges;
 mod service;
 mod shared;
 mod status;
+pub mod store;
 mod survey;
 mod switch;
 mod tags;

@@ -8,6 +8,7 @@ mod breaker;
 mod coherence;
 mod notice;
 mod outage;
+pub(crate) mod paired;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod tier;
@@ -177,7 +178,7 @@ impl Shared {
         match filled {
             Ok(Filled::Refused) => self.refused(&self.entries),
             Ok(Filled::Stored) => self.entries.works(),
-            Ok(Filled::FencedOff) | Err(_) => {}
+            Ok(Filled::FencedOff | Filled::Unfit) | Err(_) => {}
         }
         filled.unwrap_or(Filled::Refused)
     }
