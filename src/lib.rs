@@ -73,6 +73,13 @@
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "redis"),
+    expect(
+        dead_code,
+        reason = "of the shared tiers only Redis has events, and a server to configure"
+    )
+)]
 
 mod answer;
 mod asked;

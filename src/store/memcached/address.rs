@@ -6,7 +6,7 @@ use crate::store::{Error, ErrorKind};
 
 const PORT: u16 = 11_211;
 
-/// `host:port`, or `unix:///path`.
+/// `tcp://host:port`, or `unix:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address(String);
 
@@ -45,7 +45,7 @@ impl FromStr for Address {
         let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         match port {
             Some(port) if !host.is_empty() && host.bytes().all(in_name) => {
-                Ok(Self(format!("{host}:{port}")))
+                Ok(Self(format!("tcp://{host}:{port}")))
             }
             Some(_) => Err(wrong("memcached: there is no host of this name")),
             None => Err(wrong("memcached: the port is not a number")),
@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn a_server_has_a_port_and_a_socket_a_path() {
         for (text, address) in [
-            ("localhost", "localhost:11211"),
-            ("cache-1.shop_a.example:1", "cache-1.shop_a.example:1"),
-            ("tcp://127.0.0.1:11212", "127.0.0.1:11212"),
+            ("localhost", "tcp://localhost:11211"),
+            ("cache-1.shop_a.example:1", "tcp://cache-1.shop_a.example:1"),
+            ("tcp://127.0.0.1:11212", "tcp://127.0.0.1:11212"),
             ("unix:///run/memcached.sock", "unix:///run/memcached.sock"),
         ] {
             assert_eq!(text.parse::<Address>().unwrap().as_str(), address);

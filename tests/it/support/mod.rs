@@ -10,7 +10,10 @@
 
 pub mod client;
 pub mod log;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 pub mod origin;
+pub mod pairs;
 #[cfg(feature = "redis")]
 pub mod process;
 #[cfg(feature = "redis")]
@@ -21,5 +24,4 @@ pub mod redis;
 pub mod tls;
 #[cfg(feature = "redis")]
 pub mod wire;
-#[cfg(feature = "redis")]
 pub mod worker;
