@@ -42,6 +42,7 @@ pub struct CacheBuilder {
     #[cfg(feature = "redis")]
     redis: Option<RedisConfig>,
     pair: Option<(Arc<dyn Store>, LockManager)>,
+    trust_local: Duration,
 }
 
 impl Default for CacheBuilder {
@@ -60,6 +61,7 @@ impl Default for CacheBuilder {
             #[cfg(feature = "redis")]
             redis: None,
             pair: None,
+            trust_local: Duration::ZERO,
         }
     }
 }
@@ -138,6 +140,15 @@ impl CacheBuilder {
     /// in the documentation of [`store`](crate::store).
     pub fn store(mut self, store: impl Store + 'static, locks: LockManager) -> Self {
         self.pair = Some((Arc::new(store), locks));
+        self
+    }
+
+    /// For how long a local entry is served without asking the [`store`](Self::store) once more whether it
+    /// has been purged. Default: not at all; each hit asks, since a store has no events. A purge in another
+    /// process is seen here after that time at the latest. With [`redis`](Self::redis), whose events
+    /// tell of purges, it changes nothing as long as they flow.
+    pub fn trust_local(mut self, period: Duration) -> Self {
+        self.trust_local = period.min(LONGEST);
         self
     }
 
@@ -230,7 +241,8 @@ impl CacheBuilder {
         let purges = Arc::new(Purges::new(REMEMBERED_PURGES));
         let shared = tier.map(|tier| {
             let coherence = Coherence::new(Arc::clone(&purges));
-            Arc::new(Shared::new(tier, coherence, self.redis_budget))
+            let shared = Shared::new(tier, coherence, self.redis_budget);
+            Arc::new(shared.trusting(self.trust_local))
         });
         Cache(Arc::new(Inner {
             local: Local::new(self.capacity, MEMOS),

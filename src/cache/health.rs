@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Health {
-    /// One for claims, one for fills and large values, one for leases, one for events.
+    /// One for claims, one for fills and large values, one for leases, one for events; or one for the store
+    /// and one for the locks.
     pub links: Vec<LinkHealth>,
 }
 

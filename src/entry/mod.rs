@@ -105,7 +105,7 @@ pub(crate) struct Entry {
     /// The lease under which the shared tier has it.
     pub(crate) token: OnceLock<Token>,
     /// How a store has it.
-    pub(crate) kept: OnceLock<Kept>,
+    pub(crate) kept: OnceLock<Box<Kept>>,
     /// The age when it was first stored, in seconds.
     stored_age: u64,
     began: Moment,
@@ -324,6 +324,7 @@ impl Entry {
             + trailers
             + variant
             + 16 * self.tags.len()
+            + self.kept.get().map_or(0, |kept| kept.weight())
     }
 }
 

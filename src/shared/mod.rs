@@ -52,6 +52,7 @@ pub(crate) struct Shared {
     leases: Notice,
     entries: Notice,
     budget: Duration,
+    trust: Duration,
     giving_back: Arc<watch::Sender<usize>>,
 }
 
@@ -79,8 +80,15 @@ impl Shared {
             leases: Notice::new("leases"),
             entries: Notice::new("entries"),
             budget,
+            trust: Duration::ZERO,
             giving_back: Arc::new(watch::Sender::new(0)),
         }
+    }
+
+    /// Lets local entries be served for `period` after the tier has confirmed them.
+    pub(crate) fn trusting(mut self, period: Duration) -> Self {
+        self.trust = period;
+        self
     }
 
     /// Notes that a lease is being given back in the background.
@@ -237,6 +245,11 @@ impl Shared {
     /// to ask.
     pub(crate) fn trusts_local(&self) -> bool {
         self.coherence.is_proven() || self.breaker.standing() != Standing::Closed
+    }
+
+    /// Whether a local entry may be served that the tier has confirmed, or was told, at `confirmed`.
+    pub(crate) fn trusts(&self, confirmed: Instant, now: Instant) -> bool {
+        self.trusts_local() || now.saturating_duration_since(confirmed) < self.trust
     }
 
     /// Tells the breaker how an operation ended: a tier that refuses one is there all the same.

@@ -121,7 +121,7 @@ async fn a_memcached_that_is_killed_and_restarted_under_load_fails_no_request() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_locks_entries_are_still_found_and_every_process_builds_once() {
+async fn without_the_locks_entries_are_still_found_and_stored_and_every_process_builds_once() {
     let (memcached, mut redis) = (MemcachedServer::start(), RedisServer::start());
     let caches = [hasty(&memcached, &redis), hasty(&memcached, &redis)];
     let handlers = [Handler::open(), Handler::open()];
@@ -136,13 +136,13 @@ async fn without_the_locks_entries_are_still_found_and_every_process_builds_once
     settled(&caches[0]).await;
 
     redis.kill();
-    for (worker, handler) in workers.iter().zip(&handlers) {
-        goes_on(worker, handler, &paths("dead", 20)).await;
-    }
-    for path in paths("before", 20) {
+    goes_on(&workers[0], &handlers[0], &paths("dead", 20)).await;
+    settled(&caches[0]).await;
+    for path in paths("before", 20).into_iter().chain(paths("dead", 20)) {
         let answer = workers[1].get(&path).await;
         assert!(answer.outcome.contains("hit"), "{answer:?}");
     }
+    goes_on(&workers[1], &handlers[1], &paths("also-dead", 20)).await;
     let health = caches[1].health();
     let state = |name| {
         let link = health.links.iter().find(|link| link.name == name);

@@ -43,41 +43,52 @@ impl PairedTier {
                     .listen(claim.place.resource, &self.locks.named(&name));
                 Ok(sight.busy(left))
             }
-            Taken::None => Ok(Claimed::Unwritable {
-                stale: sight.entry.into_entry(),
-            }),
+            // Every process builds once, then, and what it builds is stored all the same.
+            Taken::None => self.lease(claim, sight, None).await,
         }
     }
 
-    /// What was stored between the look and the lock is found now. (Dropped, the lock is given back.)
+    /// What was stored or told between the look and the lock is found now. (Dropped, the lock is given back.)
     async fn look_again(&self, claim: &Claim, grip: Grip) -> Result<Claimed, Outage> {
-        let mut sight = self.look(&Look::of(claim)).await?;
-        if let Some(found) = sight.found(claim) {
-            return Ok(found);
+        let sight = self.look(&Look::of(claim)).await?;
+        match sight.found(claim).or_else(|| sight.failed(claim)) {
+            Some(found) => Ok(found),
+            None => self.lease(claim, sight, Some(grip)).await,
         }
+    }
+
+    async fn lease(
+        &self,
+        claim: &Claim,
+        mut sight: Sight,
+        grip: Option<Grip>,
+    ) -> Result<Claimed, Outage> {
         self.stock
             .complete(&mut sight.ledger, claim.deadline)
             .await?;
         let failed = sight.failure.as_ref().map_or(0, |note| note.number);
-        let number = self.locks.number(&grip, sight.entry.number.max(failed));
+        let number = self
+            .locks
+            .number(grip.as_ref(), sight.entry.number.max(failed));
         let marker = sight.marker;
         let hold = Hold {
-            grip: Arc::new(grip),
+            grip,
             ground: Ground {
                 condition: sight.entry.condition,
                 ledger: sight.ledger,
                 marker,
             },
         };
+        let lease = Lease {
+            place: claim.place,
+            slot: claim.slot,
+            token: claim.token.clone(),
+            began: TierTime(number),
+            ttl: claim.lease_ttl,
+            hold: Some(Arc::new(hold)),
+        };
         Ok(Claimed::Leased {
-            lease: Lease {
-                place: claim.place,
-                slot: claim.slot,
-                token: claim.token.clone(),
-                began: TierTime(number),
-                ttl: claim.lease_ttl,
-                hold: Some(Arc::new(hold)),
-            },
+            lease,
             stale: sight.entry.into_entry(),
             marker,
         })

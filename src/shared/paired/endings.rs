@@ -28,11 +28,11 @@ impl PairedTier {
             return Ok(Held::Lost);
         };
         let deadline = Instant::now() + OFF_PATH;
-        let extend = hold.grip.extend(lease.ttl, deadline);
+        let extend = hold.extend(lease.ttl, deadline);
         let (extended, overtaken) = tokio::join!(extend, self.is_overtaken(hold, deadline));
         if overtaken {
             // Where nobody answers its time to live does it.
-            drop(hold.grip.release(deadline).await);
+            drop(hold.release(deadline).await);
             return Ok(Held::Lost);
         }
         extended
@@ -58,13 +58,13 @@ impl PairedTier {
         };
         let told = if matches!(release, Release::Nothing | Release::Undo) {
             Held::Ours
-        } else if hold.grip.is_valid().await {
+        } else if hold.is_valid().await {
             self.tell(lease, release).await
         } else {
             Held::Lost
         };
         // After what there is to tell: whoever takes the lock next, or waits for it, finds that.
-        match hold.grip.release(Instant::now() + OFF_PATH).await? {
+        match hold.release(Instant::now() + OFF_PATH).await? {
             Held::Ours => Ok(told),
             lost => Ok(lost),
         }

@@ -39,7 +39,7 @@ impl PairedTier {
         let Some(hold) = fill.lease.hold.as_deref() else {
             return Ok(Filled::Refused);
         };
-        if !hold.grip.is_valid().await {
+        if !hold.is_valid().await {
             return Ok(Filled::FencedOff);
         }
         let filling = Filling {
@@ -59,7 +59,7 @@ impl PairedTier {
                 Step::Ended(filled) => Ok(filled),
             }
         };
-        let (released, filled) = tokio::join!(hold.grip.release(deadline), confirmed);
+        let (released, filled) = tokio::join!(hold.release(deadline), confirmed);
         if let Err(outage) = released {
             let error = &*outage.source;
             tracing::debug!(error, "a lock was not given back: its time to live does it");
@@ -122,12 +122,9 @@ impl Filling<'_> {
             Err(filled) => return Ok(Step::Ended(filled)),
         };
         entry.set_token(lease.token.clone());
+        let kept = Kept::new(version, label.clone(), carried.clone());
         // It is written once.
-        drop(
-            entry
-                .kept
-                .set(Kept::new(version, label.clone(), carried.clone())),
-        );
+        drop(entry.kept.set(Box::new(kept)));
         self.note_variants(&label, &carried).await?;
         self.clear_marker().await;
         if self.is_brief(left(lifetime.fresh_until)) {

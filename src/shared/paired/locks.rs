@@ -1,10 +1,7 @@
 //! The locks that elect who builds.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -13,7 +10,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::gauge::Gauge;
+use super::{claims::Ground, gauge::Gauge};
 use crate::{
     cache::LinkHealth,
     lock::{self, Acquire, Attempt, ErrorKind, Guard, LockManager, OnDrop, Remaining},
@@ -38,7 +35,7 @@ pub(super) enum Taken {
     Held(Grip),
     /// By somebody else, for so much longer unless it is extended.
     Busy(Duration),
-    /// There are none to be had: build without one.
+    /// There are none to be had.
     None,
 }
 
@@ -98,10 +95,11 @@ impl Locks {
     }
 
     /// A number for a build under `grip`: greater than that of every build for the same key that is known.
-    /// Without the lock's numbers it is the next one after those.
-    pub(super) fn number(&self, grip: &Grip, seen: u64) -> u64 {
+    /// Without the lock's own it is the next one after those.
+    pub(super) fn number(&self, grip: Option<&Grip>, seen: u64) -> u64 {
         let next = seen.max(self.latest.load(Ordering::Relaxed)) + 1;
-        let number = grip.number.unwrap_or(next).min(LARGEST_NUMBER);
+        let own = grip.and_then(|grip| grip.number);
+        let number = own.unwrap_or(next).min(LARGEST_NUMBER);
         self.know(number);
         number
     }
@@ -132,13 +130,12 @@ impl Taken {
 }
 
 impl Grip {
-    /// Whether the lock can be trusted without asking.
-    pub(super) async fn is_valid(&self) -> bool {
+    async fn is_valid(&self) -> bool {
         let guard = self.guard.lock().await;
         guard.as_ref().is_some_and(Guard::is_valid)
     }
 
-    pub(super) async fn extend(&self, ttl: Duration, deadline: Instant) -> Result<Held, Outage> {
+    async fn extend(&self, ttl: Duration, deadline: Instant) -> Result<Held, Outage> {
         let guard = self.guard.lock().await;
         let Some(guard) = guard.as_ref() else {
             return Ok(Held::Lost);
@@ -151,7 +148,7 @@ impl Grip {
     }
 
     /// Gives the lock back; an answer that does not come is awaited in the background.
-    pub(super) async fn release(&self, deadline: Instant) -> Result<Held, Outage> {
+    async fn release(&self, deadline: Instant) -> Result<Held, Outage> {
         let Some(guard) = self.guard.lock().await.take() else {
             return Ok(Held::Lost);
         };
@@ -189,6 +186,31 @@ fn outage(error: lock::Error) -> Outage {
 /// A lease's lock, and what its build has seen before it began.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(super) grip: Arc<Grip>,
-    pub(super) ground: super::claims::Ground,
+    /// None: there are no locks to be had.
+    pub(super) grip: Option<Grip>,
+    pub(super) ground: Ground,
+}
+
+impl Hold {
+    /// Whether nobody else builds under the same lock, as far as can be told without asking.
+    pub(super) async fn is_valid(&self) -> bool {
+        match &self.grip {
+            Some(grip) => grip.is_valid().await,
+            None => true,
+        }
+    }
+
+    pub(super) async fn extend(&self, ttl: Duration, deadline: Instant) -> Result<Held, Outage> {
+        match &self.grip {
+            Some(grip) => grip.extend(ttl, deadline).await,
+            None => Ok(Held::Ours),
+        }
+    }
+
+    pub(super) async fn release(&self, deadline: Instant) -> Result<Held, Outage> {
+        match &self.grip {
+            Some(grip) => grip.release(deadline).await,
+            None => Ok(Held::Ours),
+        }
+    }
 }

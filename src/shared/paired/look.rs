@@ -220,6 +220,11 @@ impl Seen {
 }
 
 impl Kept {
+    /// The memory it takes, in bytes.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.carried)
+    }
+
     pub(super) fn new(version: Version, label: Label, carried: Box<[(Mark, Generation)]>) -> Self {
         Self {
             version,
@@ -259,11 +264,8 @@ fn value(
         },
     };
     // It is a new one, which nobody else has.
-    drop(
-        entry
-            .kept
-            .set(Kept::new(version, stored.label, stored.carried)),
-    );
+    let kept = Kept::new(version, stored.label, stored.carried);
+    drop(entry.kept.set(Box::new(kept)));
     Some(Value::Entry(entry))
 }
 

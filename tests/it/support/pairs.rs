@@ -11,7 +11,7 @@ use std::{
 
 use tower_stampede::{
     Cache, CacheBuilder,
-    lock::LockManager,
+    lock::{self, LockManager, MemoryLock, backend},
     store::{BoxFuture, Error, Found, MemoryStore, Read, Store, Write, Written},
 };
 
@@ -34,8 +34,10 @@ impl Pair {
 
     /// One of each kind.
     pub fn all() -> Vec<Self> {
+        let unnumbered = LockManager::builder().backend(Arc::<Unnumbered>::default());
         vec![
             Self::memory(),
+            Self::Memory(Arc::default(), unnumbered.build().unwrap()),
             #[cfg(all(feature = "memcached", feature = "redis"))]
             Self::Servers(MemcachedServer::start(), RedisServer::start()),
         ]
@@ -159,5 +161,62 @@ impl<S: Store> Store for Counted<S> {
 
     fn resolution(&self) -> Duration {
         self.inner.resolution()
+    }
+}
+
+/// Locks that do not number their grants, nor can be watched.
+#[derive(Debug, Default)]
+struct Unnumbered(MemoryLock);
+
+type Answer<'a, T> = backend::BoxFuture<'a, Result<T, lock::Error>>;
+
+impl backend::Lock for Unnumbered {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        claim: &'a backend::Claim,
+        terms: &'a backend::Terms,
+    ) -> Answer<'a, backend::Grant> {
+        Box::pin(async {
+            Ok(match self.0.acquire(claim, terms).await? {
+                backend::Grant::Granted { .. } => backend::Grant::Granted { fence: None },
+                other => other,
+            })
+        })
+    }
+
+    fn release<'a>(&'a self, holder: &'a backend::Holding) -> Answer<'a, lock::Released> {
+        self.0.release(holder)
+    }
+
+    fn extend<'a>(
+        &'a self,
+        holder: &'a backend::Holding,
+        change: &'a backend::Extension,
+    ) -> Answer<'a, Option<lock::Remaining>> {
+        self.0.extend(holder, change)
+    }
+
+    fn holders<'a>(
+        &'a self,
+        key: &'a backend::Key,
+        family: backend::Family,
+    ) -> Answer<'a, Vec<lock::Holder>> {
+        self.0.holders(key, family)
+    }
+
+    fn force_release<'a>(
+        &'a self,
+        key: &'a backend::Key,
+        family: backend::Family,
+    ) -> Answer<'a, backend::Removed> {
+        self.0.force_release(key, family)
+    }
+
+    fn withdraw<'a>(&'a self, claim: &'a backend::Claim) -> Answer<'a, ()> {
+        self.0.withdraw(claim)
     }
 }
