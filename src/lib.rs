@@ -68,6 +68,7 @@
 //! |---|---|---|
 //! | `redis` | yes | the shared tier, and locks, on Redis |
 //! | `tls` | no | `rediss://`: Redis through TLS |
+//! | `memcached` | no | a [`store`] on Memcached, to be paired with any locks |
 //! | `axum` | yes | the key reads axum's `OriginalUri`, so that nested routers do not collide |
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.
@@ -76,7 +77,7 @@
     not(feature = "redis"),
     expect(
         dead_code,
-        reason = "Redis is the only shared tier, and takes what it needs from everywhere"
+        reason = "of the shared tiers only Redis has events, and a server to configure"
     )
 )]
 
@@ -108,6 +109,7 @@ mod service;
 mod shared;
 mod slot;
 mod status;
+pub mod store;
 mod survey;
 mod switch;
 mod tags;

@@ -188,7 +188,7 @@ impl<S> BufferService<S> {
             };
         }
         let suits = |demand: &RequestDirectives| entry.suits(demand, facts.now);
-        let serves = facts.intent == Intent::Answer && self.cache.trusts_local();
+        let serves = facts.intent == Intent::Answer && self.cache.trusts(&entry, facts.now);
         match worth {
             _ if !(serves && facts.demand.as_deref().is_none_or(suits)) => {
                 Local::Nothing(Some(entry))

@@ -11,9 +11,11 @@ use crate::{
     body::Memory,
     flight::Flights,
     local::Local,
+    lock::LockManager,
     memos::Memos,
     purges::Purges,
-    shared::{Coherence, Shared, Tier},
+    shared::{Coherence, Shared, Tier, paired::PairedTier},
+    store::Store,
     time::LONGEST,
 };
 
@@ -39,6 +41,8 @@ pub struct CacheBuilder {
     redis_budget: Duration,
     #[cfg(feature = "redis")]
     redis: Option<RedisConfig>,
+    pair: Option<(Arc<dyn Store>, LockManager)>,
+    trust_local: Duration,
 }
 
 impl Default for CacheBuilder {
@@ -56,6 +60,8 @@ impl Default for CacheBuilder {
             redis_budget: Duration::from_millis(250),
             #[cfg(feature = "redis")]
             redis: None,
+            pair: None,
+            trust_local: Duration::ZERO,
         }
     }
 }
@@ -129,6 +135,23 @@ impl CacheBuilder {
         self.redis(client)
     }
 
+    /// Shares entries with other processes through a store, and builds through locks: any store with any
+    /// locks, such as a Memcached with a Redis. What is weaker than with [`redis`](Self::redis) alone is
+    /// in the documentation of [`store`](crate::store).
+    pub fn store(mut self, store: impl Store + 'static, locks: LockManager) -> Self {
+        self.pair = Some((Arc::new(store), locks));
+        self
+    }
+
+    /// For how long a local entry is served without asking the [`store`](Self::store) once more whether it
+    /// has been purged. Default: not at all; each hit asks, since a store has no events. A purge in another
+    /// process is seen here after that time at the latest. With [`redis`](Self::redis), whose events
+    /// tell of purges, it changes nothing as long as they flow.
+    pub fn trust_local(mut self, period: Duration) -> Self {
+        self.trust_local = period.min(LONGEST);
+        self
+    }
+
     /// How long a lease outlives the worker that held it: after a crash, the others wait this long
     /// before one of them takes over. Renewed at a third of it while a build runs. Default: 3 s,
     /// shorter than the wait timeout.
@@ -137,7 +160,7 @@ impl CacheBuilder {
         self
     }
 
-    /// How long one request may be held up by Redis in all. Default: 250 ms.
+    /// How long one request may be held up by Redis, or by store and locks, in all. Default: 250 ms.
     pub fn redis_budget(mut self, budget: Duration) -> Self {
         self.redis_budget = budget;
         self
@@ -183,8 +206,11 @@ impl CacheBuilder {
         use crate::shared::redis::{RedisTier, Settings};
 
         let Some(redis) = &self.redis else {
-            return Ok(None);
+            return Ok(self.paired());
         };
+        if self.pair.is_some() {
+            return Err(BuildError::new(BuildErrorKind::TwoTiers));
+        }
         let server = redis.server().map_err(BuildError::redis)?;
         let settings = Settings {
             namespace: self.namespace.clone(),
@@ -195,20 +221,28 @@ impl CacheBuilder {
     }
 
     #[cfg(not(feature = "redis"))]
-    #[expect(
-        clippy::unnecessary_wraps,
-        clippy::unused_self,
-        reason = "with Redis it can fail"
-    )]
+    #[expect(clippy::unnecessary_wraps, reason = "with Redis it can fail")]
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
-        Ok(None)
+        Ok(self.paired())
+    }
+
+    fn paired(&self) -> Option<Arc<dyn Tier>> {
+        let (store, locks) = self.pair.clone()?;
+        let namespace = self.namespace.clone();
+        Some(Arc::new(PairedTier::new(
+            store,
+            locks,
+            namespace,
+            self.lease_ttl,
+        )))
     }
 
     pub(super) fn assemble(self, tier: Option<Arc<dyn Tier>>) -> Cache {
         let purges = Arc::new(Purges::new(REMEMBERED_PURGES));
         let shared = tier.map(|tier| {
             let coherence = Coherence::new(Arc::clone(&purges));
-            Arc::new(Shared::new(tier, coherence, self.redis_budget))
+            let shared = Shared::new(tier, coherence, self.redis_budget);
+            Arc::new(shared.trusting(self.trust_local))
         });
         Cache(Arc::new(Inner {
             local: Local::new(self.capacity, MEMOS),

@@ -31,6 +31,8 @@ pub enum BuildErrorKind {
     LeaseTtl,
     /// `redis_budget`: shorter than 1 ms or longer than a minute.
     RedisBudget,
+    /// `redis` and `store`: a cache has one shared tier.
+    TwoTiers,
 }
 
 impl BuildError {
@@ -70,6 +72,7 @@ impl BuildErrorKind {
                 "namespace: must be 1 to 64 ASCII letters, digits, '-', '_', '.' or ':'"
             }
             Self::LeaseTtl => "lease_ttl: must be between 100 ms and an hour",
+            Self::TwoTiers => "redis and store: only one of them can be set",
             Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
         }
     }

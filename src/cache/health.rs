@@ -9,8 +9,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Health {
-    /// One for claims, one for fills and large values, one for leases, one for events. In a Redis
-    /// Cluster the first three are one to each node that has been asked.
+    /// One for claims, one for fills and large values, one for leases, one for events; in a Redis Cluster
+    /// the first three are one to each node that has been asked. Or one for the store and one for the
+    /// locks.
     pub links: Vec<LinkHealth>,
 }
 

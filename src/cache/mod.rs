@@ -196,12 +196,12 @@ impl Cache {
         self.0.hit_for_miss
     }
 
-    /// Whether local entries may be served.
-    pub(crate) fn trusts_local(&self) -> bool {
+    /// Whether this local entry may be served.
+    pub(crate) fn trusts(&self, entry: &Entry, now: Instant) -> bool {
         self.0
             .shared
             .as_ref()
-            .is_none_or(|shared| shared.trusts_local())
+            .is_none_or(|shared| shared.trusts(entry.lifetime.received, now))
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

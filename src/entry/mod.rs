@@ -27,6 +27,7 @@ use crate::{
     },
     key::Digest,
     purges::{Moment, Purges, Since},
+    shared::paired::Kept,
     token::Token,
 };
 
@@ -103,6 +104,8 @@ pub(crate) struct Entry {
     pub(crate) tags: Box<[Digest]>,
     /// The lease under which the shared tier has it.
     pub(crate) token: OnceLock<Token>,
+    /// How a store has it.
+    pub(crate) kept: OnceLock<Box<Kept>>,
     /// The age when it was first stored, in seconds.
     stored_age: u64,
     began: Moment,
@@ -141,6 +144,7 @@ impl Entry {
             lifetime: origin.lifetime,
             tags: origin.tags,
             token: OnceLock::new(),
+            kept: OnceLock::new(),
             began: origin.began,
             built: origin.built,
             build_time: origin.build_time,
@@ -320,6 +324,7 @@ impl Entry {
             + trailers
             + variant
             + 16 * self.tags.len()
+            + self.kept.get().map_or(0, |kept| kept.weight())
     }
 }
 

@@ -163,7 +163,7 @@ where
                 entry.confirm(asked);
                 self.keep(&key, entry);
             }
-            Filled::Refused => self.keep(&key, entry),
+            Filled::Refused | Filled::Unfit => self.keep(&key, entry),
             Filled::FencedOff => {}
         }
     }

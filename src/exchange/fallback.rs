@@ -71,7 +71,10 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         let entry = self.cache.local().entry(&self.key, purges);
         let entry = entry.or_else(|| self.stale.clone())?;
         let now = Instant::now();
-        let usable = self.cache.trusts_local()
+        // Or the shared tier has given it since the request came.
+        let trusted =
+            self.cache.trusts(&entry, now) || entry.lifetime.received >= self.asked.arrived;
+        let usable = trusted
             && entry.may_stand_in(now, purges)
             && entry.head.fits(&self.asked.headers)
             && self.opens(&entry.head.headers);

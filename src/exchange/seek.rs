@@ -78,7 +78,7 @@ impl Seek<'_> {
         }
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let now = Instant::now();
-        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts_local();
+        let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts(&entry, now);
         (fresh && entry.head.fits(&self.asked.headers) && self.wants(&entry, None))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
@@ -308,7 +308,8 @@ impl Seek<'_> {
     }
 
     fn trusted(&self) -> Option<Arc<Entry>> {
-        self.held().filter(|_| self.cache.trusts_local())
+        let now = Instant::now();
+        self.held().filter(|entry| self.cache.trusts(entry, now))
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     attempt::{Attempt, Who},
     backend::{
         BoxFuture, Extension, Family, Fencing, Holder, Holding, Key, Mode, Reentry, Released,
-        Remaining, Removed, Ttl,
+        Remaining, Removed, Ttl, Watch,
     },
     error::{Error, ErrorKind, Operation},
     guard::{Guard, OnDrop},
@@ -163,6 +163,12 @@ impl Acquire {
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.on_drop = on_drop;
         self
+    }
+
+    /// Listens for releases of its one lock.
+    pub(crate) fn watch(&self) -> Option<Box<dyn Watch>> {
+        let key = self.keys.as_ref().ok()?.first()?;
+        Some(self.shared.backend.watch(key, self.family()))
     }
 
     /// The keys, or nothing if a name is out of its limits.

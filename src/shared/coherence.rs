@@ -104,6 +104,11 @@ impl Coherence {
         }
     }
 
+    /// Whether anybody waits for what happens to `resource`.
+    pub(super) fn is_watched(&self, resource: Digest) -> bool {
+        self.watched().contains_key(&resource)
+    }
+
     fn wake_all(&self) {
         for sender in self.watched().values() {
             sender.send_replace(());

@@ -9,6 +9,7 @@ mod coherence;
 mod counts;
 mod notice;
 mod outage;
+pub(crate) mod paired;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     entries: Notice,
     releases: Notice,
     budget: Duration,
+    trust: Duration,
     giving_back: Arc<watch::Sender<usize>>,
 }
 
@@ -83,6 +85,7 @@ impl Shared {
             entries: Notice::new("entries"),
             releases: Notice::new("releases"),
             budget,
+            trust: Duration::ZERO,
             giving_back: Arc::new(watch::Sender::new(0)),
         }
     }
@@ -90,6 +93,12 @@ impl Shared {
     /// Gives `lease` back in the background.
     pub(crate) fn give_back(self: &Arc<Self>, lease: Arc<Lease>) {
         undo::in_background(Arc::clone(self), lease, Ending::Released);
+    }
+
+    /// Lets local entries be served for `period` after the tier has confirmed them.
+    pub(crate) fn trusting(mut self, period: Duration) -> Self {
+        self.trust = period;
+        self
     }
 
     /// Notes that a lease is being given back in the background.
@@ -201,7 +210,7 @@ impl Shared {
             Ok(Filled::Refused) => self.no_room(&self.entries),
             Ok(Filled::Stored) => self.entries.works(),
             Ok(Filled::FencedOff) => self.counts.fenced(),
-            Err(_) => {}
+            Ok(Filled::Unfit) | Err(_) => {}
         }
         filled.unwrap_or(Filled::Refused)
     }
@@ -274,6 +283,11 @@ impl Shared {
             self.counts.skipped();
         }
         admitted
+    }
+
+    /// Whether a local entry may be served that the tier has confirmed, or was told, at `confirmed`.
+    pub(crate) fn trusts(&self, confirmed: Instant, now: Instant) -> bool {
+        self.trusts_local() || now.saturating_duration_since(confirmed) < self.trust
     }
 
     /// Tells the breaker how an operation ended: a tier that refuses one is there all the same.

@@ -134,6 +134,7 @@ fn lease() -> Arc<Lease> {
         token: Token::random().unwrap(),
         began: TierTime::default(),
         ttl: Duration::from_secs(3),
+        hold: None,
     })
 }
 

@@ -7,7 +7,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Coherence, Outage};
+use super::{Coherence, Outage, paired::Hold};
 use crate::{
     cache::LinkHealth,
     entry::{Entry, Fields},
@@ -123,6 +123,8 @@ pub(crate) struct Lease {
     pub(crate) began: TierTime,
     /// How long it lasts without renewal.
     pub(crate) ttl: Duration,
+    /// What a tier without scripts holds by it; where the last copy is dropped, it is given back.
+    pub(crate) hold: Option<Arc<Hold>>,
 }
 
 /// What a build leaves in the tier.
@@ -142,6 +144,8 @@ pub(crate) enum Filled {
     FencedOff,
     /// The lease is released and the entry could not be written.
     Refused,
+    /// The lease is released; the tier keeps no entry of this size, or so short a life.
+    Unfit,
 }
 
 /// How a lease is given back without an entry.

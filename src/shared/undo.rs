@@ -30,6 +30,7 @@ impl Undo {
             token: claim.token.clone(),
             began: TierTime::default(),
             ttl: claim.lease_ttl,
+            hold: None,
         };
         Self(Some((Arc::clone(shared), lease)))
     }

@@ -165,6 +165,16 @@ mod operations;
 #[cfg(test)]
 mod outcomes;
 #[cfg(test)]
+mod paired;
+#[cfg(test)]
+#[cfg(all(feature = "memcached", feature = "redis"))]
+mod paired_faults;
+#[cfg(test)]
+#[cfg(feature = "memcached")]
+mod paired_memcached;
+#[cfg(test)]
+mod paired_purging;
+#[cfg(test)]
 #[cfg(feature = "redis")]
 mod purge_corners;
 #[cfg(test)]

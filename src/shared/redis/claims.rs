@@ -176,6 +176,7 @@ impl RedisTier {
                     token: claim.token.clone(),
                     began: reply.since,
                     ttl: claim.lease_ttl,
+                    hold: None,
                 };
                 Claimed::Leased {
                     lease,

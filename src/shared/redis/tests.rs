@@ -203,6 +203,7 @@ async fn a_claim_that_runs_after_it_was_undone_takes_no_lease() {
         token: late.token.clone(),
         began: TierTime::default(),
         ttl: AMPLE,
+        hold: None,
     };
 
     tier.release(&lease, Release::Undo).await.unwrap();

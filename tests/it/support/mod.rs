@@ -12,7 +12,10 @@ pub mod client;
 #[cfg(feature = "redis")]
 pub mod cluster;
 pub mod log;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 pub mod origin;
+pub mod pairs;
 #[cfg(feature = "redis")]
 pub mod process;
 #[cfg(feature = "redis")]
@@ -26,5 +29,4 @@ pub mod site;
 pub mod tls;
 #[cfg(feature = "redis")]
 pub mod wire;
-#[cfg(feature = "redis")]
 pub mod worker;

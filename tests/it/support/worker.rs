@@ -1,4 +1,4 @@
-//! Workers on one Redis: each has a cache of its own, and all run one handler that counts its builds.
+//! Workers on one shared tier: each has a cache of its own, and all run one handler that counts its builds.
 
 use std::{
     convert::Infallible,
@@ -15,7 +15,9 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
 use tower::{Layer as _, ServiceExt as _, util::BoxCloneSyncService};
-use tower_stampede::{BufferLayer, Cache, CacheBuilder, RedisConfig, body::Body};
+use tower_stampede::{BufferLayer, Cache, body::Body};
+#[cfg(feature = "redis")]
+use tower_stampede::{CacheBuilder, RedisConfig};
 
 pub type Incoming = Request<Empty<Bytes>>;
 pub type Outgoing = Response<Full<Bytes>>;
@@ -191,11 +193,13 @@ impl Herd {
     }
 }
 
+#[cfg(feature = "redis")]
 pub fn cache(redis: impl Into<RedisConfig>) -> Cache {
     builder(redis).build().unwrap()
 }
 
 /// Where no timeout is part of the test, a machine under load must not cause one.
+#[cfg(feature = "redis")]
 pub fn builder(redis: impl Into<RedisConfig>) -> CacheBuilder {
     Cache::builder()
         .redis(redis)

@@ -1,0 +1,134 @@
+//! How one part of the pair fares: told in the log when that changes, and to whoever asks.
+
+use std::{
+    error::Error,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::cache::{LinkHealth, LinkState};
+
+/// What is known of one part.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    name: &'static str,
+    reading: Mutex<Reading>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    state: LinkState,
+    since: Instant,
+    last_error: Option<String>,
+    latency: Option<Duration>,
+    failures: u64,
+}
+
+impl Gauge {
+    pub(super) fn new(name: &'static str) -> Self {
+        let reading = Reading {
+            state: LinkState::Idle,
+            since: Instant::now(),
+            last_error: None,
+            latency: None,
+            failures: 0,
+        };
+        Self {
+            name,
+            reading: Mutex::new(reading),
+        }
+    }
+
+    /// It has answered what it was asked at `asked`.
+    pub(super) fn answered(&self, asked: Instant) {
+        let mut reading = self.reading();
+        reading.latency = Some(asked.elapsed());
+        if reading.turn(LinkState::Connected) == Some(LinkState::Broken) {
+            drop(reading);
+            tracing::info!(part = self.name, "answers again");
+        }
+    }
+
+    /// It has not.
+    pub(super) fn failed(&self, error: &(dyn Error + 'static)) {
+        let told = chain(error);
+        let mut reading = self.reading();
+        reading.failures += 1;
+        reading.last_error = Some(told.clone());
+        if reading.turn(LinkState::Broken).is_some() {
+            drop(reading);
+            tracing::warn!(
+                part = self.name,
+                cause = told,
+                "does not answer: going on without it"
+            );
+        }
+    }
+
+    pub(super) fn health(&self) -> LinkHealth {
+        let reading = self.reading();
+        LinkHealth {
+            name: self.name,
+            node: None,
+            state: reading.state,
+            since: reading.since.elapsed(),
+            last_error: reading.last_error.clone(),
+            latency: reading.latency,
+            failures: reading.failures,
+        }
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading {
+    /// What it was before, if it was something else.
+    fn turn(&mut self, state: LinkState) -> Option<LinkState> {
+        if self.state == state {
+            return None;
+        }
+        self.since = Instant::now();
+        Some(std::mem::replace(&mut self.state, state))
+    }
+}
+
+/// An error and what led to it, on one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut told = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        told.push_str(": ");
+        told.push_str(&error.to_string());
+        source = error.source();
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_is_what_it_last_was_and_since_when() {
+        let gauge = Gauge::new("store");
+        assert_eq!(gauge.health().state, LinkState::Idle);
+
+        gauge.answered(Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        for _ in 0..2 {
+            gauge.failed(&store::Error::unavailable("no route"));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+
+        let health = gauge.health();
+        assert_eq!((health.state, health.failures), (LinkState::Broken, 2));
+        assert_eq!(health.since, Duration::from_secs(2));
+        let told = health.last_error.unwrap();
+        assert_eq!(told, "the store cannot be reached: no route");
+    }
+}

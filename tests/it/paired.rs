@@ -1,0 +1,520 @@
+//! The shared tier made of a store and of locks: several caches, as several processes have them.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use tower_stampede::{
+    Cache, Fallback,
+    lock::LockManager,
+    store::{BoxFuture, Error, Found, MemoryStore, Read, Store, Write, Written},
+};
+
+use crate::support::{
+    pairs::Pair,
+    worker::{
+        Handler, Incoming, Outgoing, Worker, caching, failing, get, layer, settled, text,
+        uncacheable, waiting,
+    },
+};
+
+/// `count` processes, each with a cache of its own.
+pub(crate) fn workers(
+    pair: &Pair,
+    count: usize,
+    handler: &Handler,
+    respond: fn(usize, &Incoming) -> Outgoing,
+) -> (Vec<Cache>, Vec<Worker>) {
+    let caches: Vec<_> = (0..count).map(|_| pair.cache()).collect();
+    let workers = caches
+        .iter()
+        .map(|cache| handler.worker(&layer(cache), respond))
+        .collect();
+    (caches, workers)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_ask_at_the_same_time_share_one_build() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let (caches, workers) = workers(&pair, 4, &handler, text);
+
+        let herds: Vec<_> = workers
+            .iter()
+            .map(|worker| worker.herd("/report", 50))
+            .collect();
+        waiting(&caches, 200).await;
+        handler.has_begun(1).await;
+        handler.let_go();
+
+        for herd in herds {
+            for answer in herd.answers().await {
+                assert_eq!((answer.status, answer.text()), (StatusCode::OK, "build 1"));
+            }
+        }
+        assert_eq!(handler.builds(), 1, "{}", pair.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_shared_and_every_hit_is_confirmed() {
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let (caches, workers) = workers(&pair, 3, &handler, text);
+
+        for _ in 0..3 {
+            for (worker, cache) in workers.iter().zip(&caches) {
+                assert_eq!(worker.get("/report").await.text(), "build 1");
+                settled(cache).await;
+            }
+        }
+
+        let again = workers[0].get("/report").await;
+        assert!(again.outcome.contains("hit"), "{again:?}");
+        assert_eq!(handler.builds(), 1, "{}", pair.name());
+    }
+}
+
+#[tokio::test]
+async fn a_cold_build_takes_two_looks_and_one_write_and_a_hit_one_look_without_the_body() {
+    let pair = Pair::memory();
+    let Pair::Memory(store, _) = &pair else {
+        unreachable!("it is the one in memory");
+    };
+    let handler = Handler::open();
+    let (caches, workers) = workers(&pair, 2, &handler, |_, _| {
+        Response::new(Full::from(vec![b'x'; 100_000]))
+    });
+    // The generations of the namespace are written once.
+    workers[0].get("/first").await;
+    settled(&caches[0]).await;
+
+    store.reset();
+    workers[0].get("/report").await;
+    settled(&caches[0]).await;
+    // Look, look again under the lock, and once more when it is there; the generations of three tags, and the
+    // entry.
+    assert_eq!(store.trips(), (3, 4, 0));
+
+    store.reset();
+    workers[1].get("/report").await;
+    assert_eq!(store.trips(), (1, 0, 0));
+    assert!(store.sent() > 100_000);
+
+    store.reset();
+    for worker in &workers {
+        for _ in 0..5 {
+            assert!(worker.get("/report").await.outcome.contains("hit"));
+        }
+    }
+    assert_eq!(store.trips(), (10, 0, 0));
+    assert!(store.sent() < 10_000, "{}", store.sent());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_is_shared_by_the_waiters_of_every_process_and_nobody_builds_in_turn() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let (caches, workers) = workers(&pair, 3, &handler, failing);
+        let first = workers[0].herd("/report", 20);
+        handler.has_begun(1).await;
+        let others = workers[1]
+            .herd("/report", 20)
+            .and(workers[2].herd("/report", 20));
+        waiting(&caches, 60).await;
+        pair.asked(&caches[1..]).await;
+        handler.let_go();
+
+        for answer in first.and(others).answers().await {
+            assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
+            assert_eq!(answer.text(), "out of order");
+        }
+        assert_eq!(handler.builds(), 1, "{}", pair.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_is_shared_as_a_failure() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let (caches, workers) = workers(&pair, 2, &handler, |_, _| panic!("out of order"));
+        let worker = workers[0].clone();
+        let first = tokio::spawn(async move { worker.get("/report").await });
+        handler.has_begun(1).await;
+        let others = workers[1].herd("/report", 20);
+        waiting(&caches, 21).await;
+        pair.asked(&caches[1..]).await;
+        handler.let_go();
+
+        assert!(first.await.unwrap_err().is_panic());
+        for answer in others.answers().await {
+            assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        assert_eq!(handler.builds(), 1, "{}", pair.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncacheable_response_sets_every_process_free_and_the_next_wave_does_not_wait() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let (caches, workers) = workers(&pair, 2, &handler, uncacheable);
+        let first = workers[0].herd("/report", 10);
+        handler.has_begun(1).await;
+        let other = workers[1].herd("/report", 10);
+        waiting(&caches, 20).await;
+        pair.asked(&caches[1..]).await;
+
+        // One permit ends the one build; all the others begin theirs, none after the other.
+        handler.let_go_one();
+        handler.has_begun(20).await;
+        handler.let_go();
+        first.and(other).answers().await;
+
+        let handler = Handler::held();
+        let workers: Vec<_> = caches
+            .iter()
+            .map(|cache| handler.worker(&layer(cache), uncacheable))
+            .collect();
+        let wave = workers[0]
+            .herd("/report", 10)
+            .and(workers[1].herd("/report", 10));
+        handler.has_begun(20).await;
+        handler.let_go();
+        wave.answers().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_a_hit_for_miss_marker_the_first_storable_response_is_stored_for_all() {
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let (caches, stubborn) = workers(&pair, 2, &handler, uncacheable);
+        stubborn[0].get("/report").await;
+        settled(&caches[0]).await;
+
+        let healed: Vec<_> = caches
+            .iter()
+            .map(|cache| handler.worker(&layer(cache), text))
+            .collect();
+        let probe = healed[1].get("/report").await;
+        settled(&caches[1]).await;
+
+        for worker in &healed {
+            let answer = worker.get("/report").await;
+            assert!(answer.outcome.contains("hit"), "{answer:?}");
+            assert_eq!(answer.body, probe.body);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_entry_answers_all_processes_while_one_refreshes_it() {
+    fn brief(build: usize, request: &Incoming) -> Outgoing {
+        caching(build, request, "max-age=0, stale-while-revalidate=600")
+    }
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let (caches, first) = workers(&pair, 3, &handler, brief);
+        first[0].get("/report").await;
+        settled(&caches[0]).await;
+
+        let held = Handler::held();
+        let after: Vec<_> = caches
+            .iter()
+            .map(|cache| held.worker(&layer(cache), |_, request| text(2, request)))
+            .collect();
+        for _ in 0..3 {
+            for worker in &after {
+                assert_eq!(worker.get("/report").await.text(), "build 1");
+            }
+        }
+        held.has_begun(1).await;
+        assert_eq!(held.builds(), 1, "{}", pair.name());
+        held.let_go();
+        for cache in &caches {
+            settled(cache).await;
+        }
+
+        for worker in &after {
+            assert_eq!(worker.get("/report").await.text(), "build 2");
+        }
+        assert_eq!(held.builds(), 1, "{}", pair.name());
+    }
+}
+
+fn by_language(build: usize, request: &Incoming) -> Outgoing {
+    let language = request.headers().get("accept-language").unwrap();
+    let body = format!("build {build} in {}", language.to_str().unwrap());
+    let mut response = Response::new(Full::from(body));
+    let vary = HeaderValue::from_static("accept-language");
+    response.headers_mut().insert("vary", vary);
+    response
+}
+
+fn in_language(language: &str) -> Incoming {
+    let mut request = get("/report");
+    let value = HeaderValue::from_str(language).unwrap();
+    request.headers_mut().insert("accept-language", value);
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variants_are_shared_each_with_those_who_ask_for_it() {
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let (caches, workers) = workers(&pair, 2, &handler, by_language);
+        let german = workers[0].send(in_language("de")).await;
+        settled(&caches[0]).await;
+        let french = workers[0].send(in_language("fr")).await;
+        settled(&caches[0]).await;
+        assert_eq!(
+            (german.text(), french.text()),
+            ("build 1 in de", "build 2 in fr")
+        );
+
+        for worker in workers.iter().rev() {
+            assert_eq!(worker.send(in_language("de")).await.body, german.body);
+            assert_eq!(worker.send(in_language("fr")).await.body, french.body);
+        }
+        assert_eq!(handler.builds(), 2, "{}", pair.name());
+
+        let path = "http://shop.example/report".parse().unwrap();
+        caches[0].purge(&path).await.unwrap();
+        let again = workers[1].send(in_language("fr")).await;
+        assert_eq!(again.text(), "build 3 in fr");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_come_over_byte_for_byte() {
+    fn noise(size: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(7);
+        std::iter::repeat_with(|| random.u8(..))
+            .take(size)
+            .collect()
+    }
+    for pair in Pair::all() {
+        let (one, other) = (pair.cache(), pair.cache());
+        let handler = Handler::open();
+        for size in [0, 1, 1023, 65_536, 1_000_000] {
+            let path = format!("/{size}");
+            let large = move |_: usize, _: &Incoming| Response::new(Full::from(noise(size)));
+            handler.worker(&layer(&one), large).get(&path).await;
+            settled(&one).await;
+
+            let answer = handler.worker(&layer(&other), text).get(&path).await;
+
+            assert!(answer.outcome.contains("hit"), "{size}: {}", answer.outcome);
+            assert!(answer.body == noise(size), "{size} bytes");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn age_and_remaining_lifetime_are_right_in_the_other_process() {
+    fn aged(build: usize, request: &Incoming) -> Outgoing {
+        let mut response = caching(build, request, "max-age=100");
+        let age = HeaderValue::from_static("40");
+        response.headers_mut().insert("age", age);
+        response
+    }
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let (caches, workers) = workers(&pair, 2, &handler, aged);
+        workers[0].get("/report").await;
+        settled(&caches[0]).await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+
+        let answer = workers[1].get("/report").await;
+
+        // No younger than it is, and by two seconds older at most (and the machine may be slow).
+        assert!(matches!(answer.age, Some(41..=50)), "{answer:?}");
+        let ttl = answer.outcome.split("ttl=").nth(1).unwrap();
+        assert!((50..=59).contains(&ttl.parse().unwrap()), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_says_so_trusts_what_was_confirmed_for_a_while_and_no_longer() {
+    tokio::time::pause();
+    let pair = Pair::memory();
+    let Pair::Memory(store, _) = &pair else {
+        unreachable!("it is the one in memory");
+    };
+    let trusting = pair.builder().trust_local(Duration::from_secs(5));
+    let (one, other) = (pair.cache(), trusting.build().unwrap());
+    let handler = Handler::open();
+    let first = handler.worker(&layer(&one), text);
+    let second = handler.worker(&layer(&other), text);
+    first.get("/report").await;
+    settled(&one).await;
+    second.get("/report").await;
+    settled(&other).await;
+
+    store.reset();
+    one.purge(tower_stampede::Target::all()).await.unwrap();
+    tokio::time::advance(Duration::from_secs(4)).await;
+    assert_eq!(second.get("/report").await.text(), "build 1");
+    assert_eq!(store.trips(), (0, 2, 0), "the purge, and no look");
+    assert_eq!(first.get("/report").await.text(), "build 2");
+    settled(&one).await;
+
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(second.get("/report").await.text(), "build 2");
+}
+
+#[tokio::test]
+async fn what_lives_for_too_short_to_be_counted_is_not_waited_for_in_turn() {
+    #[derive(Debug, Default)]
+    struct Coarse(MemoryStore);
+
+    impl Store for Coarse {
+        fn get<'a>(
+            &'a self,
+            reads: &'a [Read],
+        ) -> BoxFuture<'a, Result<Vec<Option<Found>>, Error>> {
+            Box::pin(async {
+                let found = self.0.get(reads).await?.into_iter();
+                // As one that counts seconds: a part of one is none.
+                let rounded = found.map(|found| {
+                    let found = found?;
+                    let left = found.left().saturating_sub(Duration::from_secs(1));
+                    Some(match found.value() {
+                        Some(value) => Found::new(found.version(), left, value.clone()),
+                        None => Found::unchanged(found.version(), left),
+                    })
+                });
+                Ok(rounded.collect())
+            })
+        }
+
+        fn put<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, Error>> {
+            self.0.put(write)
+        }
+
+        fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+            self.0.remove(key)
+        }
+
+        fn resolution(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+    }
+
+    let (store, locks) = (Arc::new(Coarse::default()), LockManager::in_memory());
+    let handler = Handler::held();
+    let caches = [0; 4].map(|_| {
+        let builder = Cache::builder().redis_budget(Duration::from_secs(10));
+        let builder = builder.store(Arc::clone(&store), locks.clone());
+        builder.build().unwrap()
+    });
+    let workers = caches.each_ref().map(|cache| {
+        handler.worker(&layer(cache), |build, request| {
+            caching(build, request, "max-age=1")
+        })
+    });
+    let herds = workers.each_ref().map(|worker| worker.herd("/report", 1));
+    handler.has_begun(1).await;
+    waiting(&caches, 4).await;
+    Pair::memory().asked(&caches).await;
+
+    handler.let_go_one();
+    // Held as they are, none of them can have waited for another one.
+    handler.has_begun(4).await;
+    handler.let_go();
+
+    for herd in herds {
+        herd.answers().await;
+    }
+    assert_eq!(handler.builds(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_have_waited_long_enough_share_one_more_build_in_all_processes() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let caches = [0; 3].map(|_| pair.cache());
+        let workers = caches.each_ref().map(|cache| {
+            let impatient = layer(cache).wait_timeout(Duration::from_millis(300));
+            handler.worker(&impatient.fallback(Fallback::Build), text)
+        });
+        let first = workers[0].herd("/report", 1);
+        handler.has_begun(1).await;
+        let others = workers[1]
+            .herd("/report", 5)
+            .and(workers[2].herd("/report", 5));
+        handler.has_begun(2).await;
+        // Everybody's patience is over by then.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(handler.builds(), 2, "{}", pair.name());
+        handler.let_go();
+
+        for answer in first.and(others).answers().await {
+            assert_eq!(answer.status, StatusCode::OK);
+        }
+        assert_eq!(handler.builds(), 2, "{}", pair.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_dies_while_it_builds_is_followed_by_another_when_its_lock_has_run_out() {
+    for pair in Pair::all() {
+        let handler = Handler::held();
+        let [dying, other] = [(); 2].map(|()| {
+            let builder = pair.builder().lease_ttl(Duration::from_millis(500));
+            builder.build().unwrap()
+        });
+        let worker = handler.worker(&layer(&dying), text);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.spawn(async move { worker.get("/report").await });
+        handler.has_begun(1).await;
+
+        runtime.shutdown_background();
+        let waits = handler.worker(&layer(&other), text).herd("/report", 5);
+        handler.has_begun(2).await;
+        handler.let_go();
+
+        for answer in waits.answers().await {
+            assert_eq!(answer.text(), "build 2", "{}", pair.name());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_entry_from_the_store_stands_in_when_the_wait_is_over() {
+    fn stale(build: usize, request: &Incoming) -> Outgoing {
+        caching(build, request, "max-age=0, stale-if-error=600")
+    }
+    for pair in Pair::all() {
+        let (caches, workers) = workers(&pair, 2, &Handler::open(), stale);
+        workers[0].get("/report").await;
+        settled(&caches[0]).await;
+        let held = Handler::held();
+        let impatient = layer(&caches[1]).wait_timeout(Duration::from_millis(200));
+
+        let answer = held.worker(&impatient, text).get("/report").await;
+
+        assert_eq!(answer.text(), "build 1", "{}: {answer:?}", pair.name());
+        held.let_go();
+    }
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_cache_has_one_shared_tier() {
+    let locks = LockManager::in_memory();
+    let builder = Cache::builder().store(MemoryStore::new(), locks);
+
+    let error = builder.redis("redis://127.0.0.1/").build().unwrap_err();
+
+    assert_eq!(error.kind(), tower_stampede::BuildErrorKind::TwoTiers);
+    assert_eq!(
+        error.to_string(),
+        "redis and store: only one of them can be set"
+    );
+}
