@@ -43,7 +43,8 @@ use crate::{
 /// client that makes one up gets an entry of its own, and nobody else sees it. (Where clients can reach
 /// the service around the proxy, they can fill the cache with such entries, as they can with queries.)
 /// Where a request's `Host` says something else than its target, both are in the key. A request
-/// without a usable authority bypasses.
+/// whose authority cannot be read, or that has two, bypasses; one that names none at all (HTTP/1.0,
+/// or `/report` in a test) has a key of its own, without one.
 ///
 /// # Limits
 ///

@@ -21,6 +21,9 @@ const ENOUGH: usize = 8;
 /// Waits and leases are this many times what nearly all builds take.
 const AMPLE: u32 = 3;
 
+/// A shorter lease would be lost between two renewals.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
 /// The build times of a layer. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pace {
@@ -93,10 +96,11 @@ impl Pace {
         self.derived().unwrap_or(configured)
     }
 
-    /// For how long to lease a build: as derived, and never longer than `longest`.
+    /// For how long to lease a build: as derived, but not too short to be renewed in time, and never
+    /// longer than `longest`.
     pub(crate) fn lease_ttl(&self, longest: Duration) -> Duration {
         self.derived()
-            .map_or(longest, |derived| derived.min(longest))
+            .map_or(longest, |derived| derived.max(SHORTEST_LEASE).min(longest))
     }
 
     fn derived(&self) -> Option<Duration> {
@@ -150,6 +154,18 @@ mod tests {
         assert_eq!(after([1; 8]).wait_timeout(5 * SECOND), ms(100));
         assert_eq!(after([9_000; 8]).wait_timeout(5 * SECOND), 10 * SECOND);
         assert_eq!(after([9_000; 8]).lease_ttl(3 * SECOND), 3 * SECOND);
+    }
+
+    #[test]
+    fn however_fast_builds_are_a_lease_lasts_until_it_can_be_renewed() {
+        let pace = Pace::within(Duration::ZERO..=Duration::ZERO);
+        for _ in 0..8 {
+            pace.note(None, Duration::from_micros(10), SECOND);
+        }
+
+        assert_eq!(pace.wait_timeout(5 * SECOND), Duration::ZERO);
+        assert_eq!(pace.lease_ttl(3 * SECOND), SHORTEST_LEASE);
+        assert_eq!(pace.lease_ttl(ms(50)), ms(50));
     }
 
     #[test]

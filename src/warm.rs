@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     sync::{Mutex, PoisonError},
     task::Poll,
@@ -16,7 +17,9 @@ use tower_service::Service;
 /// before others ask.
 ///
 /// They go through the layers as all requests do: what is fresh already costs nothing, and of several
-/// workers that warm up at the same time one builds.
+/// workers that warm up at the same time one builds. So they have to be as the clients' will be: with
+/// the authority that those name, in the URI or in `Host`, and with whatever else is in the key. What is
+/// asked for as `/report` alone answers nobody who asks `shop.example` for it.
 ///
 /// ```
 /// # use std::convert::Infallible;
@@ -56,7 +59,7 @@ pub struct Warm<S> {
 pub struct Progress {
     /// Requests that were answered, in whole, with less than 500.
     pub answered: usize,
-    /// Requests that failed: by an error, a status from 500 on, or a body that broke off.
+    /// Requests that failed: by an error, a panic, a status from 500 on, or a body that broke off.
     pub failed: usize,
 }
 
@@ -98,24 +101,25 @@ impl<S> Warm<S> {
         S: Service<Request<B>, Response = Response<R>> + Clone,
         R: Body,
     {
-        let queue = Mutex::new(requests.into_iter());
+        let mut requests = requests.into_iter();
+        // No more lanes than there are requests.
+        let first: Vec<_> = requests.by_ref().take(self.concurrency).collect();
+        let queue = Mutex::new(requests);
         let progress = Mutex::new(Progress::default());
-        let lane = || async {
-            loop {
-                let request = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(request) = request else {
-                    return;
-                };
-                let answered = answer(self.service.clone(), request).await;
+        let lane = |first| async {
+            let mut next = Some(first);
+            while let Some(request) = next {
+                let ended = unwinding(answer(self.service.clone(), request)).await;
                 let progress = {
                     let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
-                    progress.count(answered);
+                    progress.count(ended);
                     *progress
                 };
                 (self.on_progress)(progress);
+                next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             }
         };
-        all((0..self.concurrency).map(|_| lane())).await;
+        all(first.into_iter().map(lane)).await;
         progress
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner)
@@ -169,6 +173,17 @@ where
     } else {
         Ended::Answered
     }
+}
+
+/// A handler that panics has failed its own request, and keeps no other from being sent.
+async fn unwinding(answering: impl Future<Output = Ended>) -> Ended {
+    let mut answering = pin!(answering);
+    poll_fn(|cx| {
+        // The future is not polled again after a panic.
+        catch_unwind(AssertUnwindSafe(|| answering.as_mut().poll(cx)))
+            .unwrap_or(Poll::Ready(Ended::Failed))
+    })
+    .await
 }
 
 /// Drives all of them to their ends.

@@ -103,9 +103,15 @@ impl Cache {
     /// }
     /// ```
     ///
+    /// The connections live on the runtime that it is called in: make that the one that serves.
+    ///
     /// # Cancel safety
     ///
     /// Dropped early, it goes on in the background.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime, if there is a shared tier.
     pub async fn connect(&self) {
         if let Some(shared) = &self.0.shared {
             shared.connect().await;

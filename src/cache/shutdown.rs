@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::Cache;
 
-/// How long giving the leases back may take.
+/// How long abandoned builds may take to let go, and how long giving their leases back.
 const GIVING_BACK: Duration = Duration::from_secs(1);
 
 impl Cache {
@@ -16,7 +16,8 @@ impl Cache {
     /// the time of [`CacheBuilder::shutdown_grace`](crate::CacheBuilder::shutdown_grace); those that
     /// are not done then are abandoned, their leases are released, and whoever waits for them gets a
     /// stale entry or 503. So does every later request that no local entry answers. What comes back is
-    /// how many builds were abandoned.
+    /// how many builds were abandoned. Giving up takes no longer than 2 s more, even where a handler
+    /// blocks its thread.
     ///
     /// ```
     /// use axum::Router;
@@ -41,7 +42,8 @@ impl Cache {
             Err(_elapsed) => flights.len(),
         };
         self.0.closed.send_replace(true);
-        flights.idle().await;
+        // A handler that blocks its thread cannot be made to stop.
+        drop(timeout(GIVING_BACK, flights.idle()).await);
         if let Some(shared) = &self.0.shared {
             // Where the tier does not answer, the leases' time to live does it.
             drop(timeout(GIVING_BACK, shared.gave_all_back()).await);

@@ -40,9 +40,12 @@ impl BufferLayer {
 
     /// Derives the wait timeout from how long builds take: three times what 95 of a hundred of the last
     /// 64 took, within `limits`, in place of [`wait_timeout`](Self::wait_timeout) once there have been
-    /// eight. Leases are as long, and never longer than
+    /// eight. Leases are as long, though at least 100 ms and never longer than
     /// [`lease_ttl`](crate::CacheBuilder::lease_ttl), so that another worker takes over sooner from one
     /// that died. Default: off.
+    ///
+    /// Who waits for another worker's build also waits for Redis: a lower limit of a few of its round
+    /// trips, 50 ms say, keeps fast builds from being done twice.
     pub fn adaptive_timeouts(self, limits: RangeInclusive<Duration>) -> Self {
         self.with(|policy| policy.pace = Pace::within(limits))
     }

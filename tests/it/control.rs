@@ -1,9 +1,10 @@
-//! Switches, outcomes as extensions, derived timeouts, and warming up.
+//! Switches, outcomes as extensions, derived timeouts, warming up and shutting down.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -11,12 +12,12 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{Empty, Full};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{ServiceExt as _, service_fn};
 use tower_stampede::{BufferLayer, Cache, CacheOutcome, Fallback, Progress, Switch, Warm};
 
 use crate::support::{
-    client::{ask, behind, get, with},
+    client::{ask, behind, get, same, with},
     log::Log,
     origin::{Origin, failure, fresh},
 };
@@ -175,4 +176,101 @@ async fn warming_up_survives_errors_and_ends_with_what_it_was_given() {
         .run(Vec::<Request<Empty<Bytes>>>::new())
         .await;
     assert_eq!(none, Progress::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_panics_is_a_failure_and_the_rest_is_built_all_the_same() {
+    let origin = Origin::new(|call| async move {
+        assert_ne!(call.number, 2, "this page is broken");
+        fresh("built")
+    });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+    let direct = service_fn(async |request: Request<Empty<Bytes>>| {
+        assert_ne!(request.uri().path(), "/2", "this page is broken");
+        Ok::<_, &str>(Response::new(Full::<Bytes>::default()))
+    });
+    let requests = || (0..5).map(|number| get(&format!("/{number}")));
+
+    let through_a_layer = Warm::new(service).run(requests()).await;
+    let without_one = Warm::new(direct).concurrency(1).run(requests()).await;
+
+    for done in [through_a_layer, without_one] {
+        assert_eq!((done.answered, done.failed), (4, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_requests_at_a_time_as_there_are_is_no_more_than_that() {
+    let origin = Origin::new(|_| async {
+        sleep(SECOND).await;
+        fresh("built")
+    });
+    let service = behind(&BufferLayer::new(Cache::in_memory()), &origin);
+    let requests = (0..20).map(|number| get(&format!("/{number}")));
+
+    let done = Warm::new(service)
+        .concurrency(usize::MAX)
+        .run(requests)
+        .await;
+
+    assert_eq!((done.answered, origin.peak()), (20, 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_blocks_its_thread_does_not_keep_the_cache_from_shutting_down() {
+    let (release, blocked) = mpsc::channel::<()>();
+    let blocked = Mutex::new(blocked);
+    let origin = Origin::new(move |_| {
+        // In the call itself, where nothing can interrupt it.
+        assert!(blocked.lock().unwrap().recv().is_err());
+        async { fresh("late") }
+    });
+    let cache = Cache::builder()
+        .shutdown_grace(Duration::ZERO)
+        .build()
+        .unwrap();
+    let service = behind(&BufferLayer::new(cache.clone()), &origin);
+    let asked = same(&service, 1, "/");
+    origin.called(1).await;
+
+    let abandoned = timeout(30 * SECOND, cache.shutdown()).await;
+
+    assert_eq!(abandoned, Ok(1));
+    drop(release);
+    assert_eq!(asked.answers().await[0].text(), "late");
+}
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn however_fast_builds_are_workers_on_one_redis_share_them() {
+    use crate::support::{
+        redis::RedisServer,
+        worker::{self, Handler, settled, text},
+    };
+
+    let redis = RedisServer::start();
+    let handler = Handler::open();
+    let caches = [worker::cache(redis.url()), worker::cache(redis.url())];
+    let workers = caches.each_ref().map(|cache| {
+        let layer = worker::layer(cache).adaptive_timeouts(Duration::ZERO..=Duration::ZERO);
+        (cache, handler.worker(&layer, text))
+    });
+    let [(_, one), (_, other)] = &workers;
+    for (cache, worker) in &workers {
+        // Enough for timeouts to be derived.
+        for number in 0..8 {
+            worker.get(&format!("/{number}")).await;
+            settled(cache).await;
+        }
+    }
+    let before = handler.builds();
+
+    for number in 100..110 {
+        let path = format!("/{number}");
+        let built = one.get(&path).await;
+        settled(&caches[0]).await;
+        assert_eq!(other.get(&path).await.text(), built.text());
+    }
+
+    assert_eq!(handler.builds() - before, 10);
 }
