@@ -66,6 +66,23 @@ async fn behind_a_password_that_is_wrong() {
     assert!(!log.text().contains("mistaken"), "{}", log.text());
 }
 
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn through_tls_that_the_server_does_not_speak() {
+    use tower_stampede::lock::{ErrorKind, LockManager};
+
+    let redis = RedisServer::start();
+    let url = redis.url().replace("redis:", "rediss:");
+
+    let log = serves_all_the_same(&url).await;
+
+    let told = log.lines("WARN", "connecting to Redis failed");
+    assert!(!told.is_empty(), "{}", log.text());
+    let locks = LockManager::redis(&url).unwrap();
+    let refused = locks.lock("job").acquire().await.map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+}
+
 #[tokio::test]
 async fn in_a_black_hole() {
     let redis = RedisServer::start();
