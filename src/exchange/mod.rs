@@ -308,12 +308,14 @@ where
                     None => taste = Taste::Fresh,
                 },
                 () = &mut timer, if patience == Patience::Limited => {
-                    let builds_for_us = delivered.is_some() && self.parcel.is_empty();
-                    if !builds_for_us {
+                    if delivered.is_none() {
                         return Waited::TimedOut;
                     }
                     match self.instead_of_own_build() {
-                        Some(waited) => return waited,
+                        Some(waited) if self.parcel.is_empty() => return waited,
+                        Some(_) => return Waited::TimedOut,
+                        // Unless the flight builds with it already, the request is for another build.
+                        None if self.take_back() => return Waited::TimedOut,
                         None => patience = Patience::Unlimited,
                     }
                 }
@@ -354,6 +356,16 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         self.cache
             .flights()
             .join(&key, now, self.policy.waiters, overtaken)
+    }
+
+    /// Takes the request back from the flight, for a build elsewhere; `false` if it builds with it already.
+    fn take_back(&mut self) -> bool {
+        let request = self.parcel.take();
+        let there = request.is_some();
+        if let Some(request) = request {
+            self.parcel = Parcel::new(request);
+        }
+        there
     }
 
     /// When its wait is over.

@@ -17,7 +17,13 @@ mod tests;
 mod tier;
 mod undo;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::watch,
@@ -58,6 +64,8 @@ pub(crate) struct Shared {
     budget: Duration,
     trust: Duration,
     giving_back: Arc<watch::Sender<usize>>,
+    /// Whether somebody has begun to connect.
+    opened: AtomicBool,
 }
 
 /// A lease is being given back; dropped, it is no more.
@@ -87,6 +95,7 @@ impl Shared {
             budget,
             trust: Duration::ZERO,
             giving_back: Arc::new(watch::Sender::new(0)),
+            opened: AtomicBool::new(false),
         }
     }
 
@@ -154,15 +163,18 @@ impl Shared {
     }
 
     /// Before a process asks for the first time: connects, and lets the events begin, both at once.
+    /// One of those who ask connects; all wait for what comes of it.
     async fn open(&self, limit: Duration) {
-        if !self.coherence.has_heard() {
-            let connecting = async {
-                if !matches!(timeout(limit, self.tier.prepare()).await, Ok(true)) {
-                    self.coherence.expect_nothing();
-                }
-            };
-            tokio::join!(self.coherence.first_heard(limit), connecting);
+        if self.coherence.has_heard() {
+            return;
         }
+        let connecting = async {
+            let first = !self.opened.swap(true, Ordering::Relaxed);
+            if first && !matches!(timeout(limit, self.tier.prepare()).await, Ok(true)) {
+                self.coherence.expect_nothing();
+            }
+        };
+        tokio::join!(self.coherence.first_heard(limit), connecting);
     }
 
     /// Claims within what is left of `budget`. `None`: go on without the shared tier.

@@ -7,7 +7,7 @@ use tower_stampede::{Cache, LinkState};
 use crate::support::{
     proxy::FaultProxy,
     redis::RedisServer,
-    worker::{AMPLE, Handler, builder, cache, layer, settled, text, until},
+    worker::{AMPLE, Handler, Herd, builder, cache, layer, settled, text, until},
 };
 
 fn is_connected(cache: &Cache) -> bool {
@@ -61,4 +61,46 @@ async fn where_nothing_is_shared_it_does_nothing() {
     cache.connect().await;
 
     assert!(cache.health().links.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn however_many_keys_are_asked_for_first_the_scripts_are_loaded_once() {
+    let redis = RedisServer::start();
+    let cache = cache(redis.url());
+    let handler = Handler::open();
+    let worker = handler.worker(&layer(&cache), text);
+
+    let herds = (0..100).map(|number| worker.herd(&format!("/report/{number}"), 2));
+    let all = herds.reduce(Herd::and).unwrap();
+
+    assert_eq!(all.answers().await.len(), 200);
+    settled(&cache).await;
+    assert_eq!(handler.builds(), 100);
+    let loads = redis.count("script|load");
+    assert!(loads <= 3, "{loads}");
+}
+
+#[test]
+fn where_the_runtime_that_listened_ends_local_entries_are_not_trusted_until_another_one_listens() {
+    let runtime = || tokio::runtime::Runtime::new().unwrap();
+    let redis = RedisServer::start();
+    let (cache, other) = (cache(redis.url()), cache(redis.url()));
+    let handler = Handler::open();
+    let worker = handler.worker(&layer(&cache), text);
+    let first = runtime();
+    first.block_on(async {
+        cache.connect().await;
+        assert_eq!(worker.get("/report").await.text(), "build 1");
+        settled(&cache).await;
+    });
+
+    drop(first);
+    runtime().block_on(async {
+        let uri = "http://shop.example/report".parse::<http::Uri>().unwrap();
+        other.purge(&uri).await.unwrap();
+    });
+
+    runtime().block_on(async {
+        assert_eq!(worker.get("/report").await.text(), "build 2");
+    });
 }

@@ -176,6 +176,9 @@ mod paired_memcached;
 mod paired_purging;
 #[cfg(test)]
 #[cfg(feature = "redis")]
+mod patience;
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod purge_corners;
 #[cfg(test)]
 #[cfg(feature = "redis")]

@@ -146,6 +146,15 @@ impl Hearing {
     }
 }
 
+/// With its runtime the listening may end before the cache does.
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        if let Some(coherence) = self.coherence.upgrade() {
+            coherence.interrupted();
+        }
+    }
+}
+
 /// What has been told of the channel.
 #[derive(PartialEq)]
 enum Channel {
