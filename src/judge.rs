@@ -17,6 +17,9 @@ use crate::{
     time,
 };
 
+/// A response with more fields, of which a map holds 24 576, is passed on as it is.
+const MOST_FIELDS: usize = 10_000;
+
 /// What happens to a response.
 #[derive(Debug)]
 pub(crate) enum Plan {
@@ -32,6 +35,8 @@ pub(crate) enum Alone {
     Declared(Reason),
     /// The layer's predicate said no.
     Predicate,
+    /// There is hardly room for a field more.
+    Crowded,
 }
 
 /// A response for more than its own request.
@@ -65,7 +70,7 @@ impl Alone {
     pub(crate) fn sets_all_free(self) -> bool {
         match self {
             Self::Declared(reason) => reason.lesson() == Lesson::Uncacheable,
-            Self::Predicate => false,
+            Self::Predicate | Self::Crowded => false,
         }
     }
 
@@ -73,6 +78,7 @@ impl Alone {
         match self {
             Self::Declared(reason) => reason.as_str(),
             Self::Predicate => "predicate",
+            Self::Crowded => "fields",
         }
     }
 }
@@ -111,6 +117,9 @@ impl Judged {
 
 /// Judges the response to a build that began at `began`.
 pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Instant) -> Plan {
+    if parts.headers.len() > MOST_FIELDS {
+        return Plan::Alone(Alone::Crowded);
+    }
     let received = Instant::now();
     let facts = RequestFacts {
         authorization: asked.authorization,
@@ -140,21 +149,17 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             &Withheld::default(),
             0,
         ),
-        Judgement::Share(reason, withheld) => together(Fate::Shared(reason.as_str()), &withheld, 0),
-        Judgement::Store(mut freshness, withheld) => {
-            if let Some(ttl) = control::ttl_of(parts) {
-                freshness.lifetime = freshness.initial_age.saturating_add(ttl);
-            }
-            if freshness.source == Source::Route {
-                freshness.lifetime = freshness
-                    .lifetime
-                    .mul_f64(1.0 - policy.jitter * fastrand::f64());
-            }
+        Judgement::Share(reason, withheld) => {
+            let reason = kept_by(policy.mode).err().unwrap_or(reason.as_str());
+            together(Fate::Shared(reason), &withheld, 0)
+        }
+        Judgement::Store(freshness, withheld) => {
+            let freshness = steered_freshness(freshness, parts, policy);
             let age = freshness.initial_age.as_secs();
-            let fate = match (policy.mode, &asked.method) {
+            let fate = match (kept_by(policy.mode), &asked.method) {
                 (_, &Method::HEAD) => Fate::Shared("head"),
-                (Mode::Coalesce | Mode::Bypass, _) => Fate::Shared("coalesce-only"),
-                (Mode::Cache, _) => Fate::Stored(lifetime(&freshness, parts, policy, received)),
+                (Err(reason), _) => Fate::Shared(reason),
+                (Ok(()), _) => Fate::Stored(lifetime(&freshness, parts, policy, received)),
             };
             together(fate, &withheld, age)
         }
@@ -164,6 +169,26 @@ pub(crate) fn response(parts: &Parts, asked: &Asked, policy: &Policy, began: Ins
             Plan::Alone(Alone::Predicate)
         }
         _ => plan,
+    }
+}
+
+/// `freshness` as the handler has it, or, where only the layer's own lifetime counts, a little less of it.
+fn steered_freshness(mut freshness: Freshness, parts: &Parts, policy: &Policy) -> Freshness {
+    if let Some(ttl) = control::ttl_of(parts) {
+        freshness.lifetime = freshness.initial_age.saturating_add(ttl);
+    }
+    if freshness.source == Source::Route {
+        let jitter = 1.0 - policy.jitter * fastrand::f64();
+        freshness.lifetime = freshness.lifetime.mul_f64(jitter);
+    }
+    freshness
+}
+
+/// Whether a layer in this mode keeps anything, or why not.
+fn kept_by(mode: Mode) -> Result<(), &'static str> {
+    match mode {
+        Mode::Cache => Ok(()),
+        Mode::Coalesce | Mode::Bypass => Err("coalesce-only"),
     }
 }
 

@@ -109,7 +109,8 @@ impl Outcome {
 
     /// Appends this outcome to what caches nearer to the origin have said.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
-        headers.append(FIELD, self.into());
+        // Where not one field more finds room, the answer goes without.
+        drop(headers.try_append(FIELD, self.into()));
     }
 }
 

@@ -210,8 +210,10 @@ impl Cache {
             .is_none_or(|shared| shared.trusts(entry.lifetime.received, now))
     }
 
+    /// Whether a build in one of them would wait for a build in the other.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        let shared = || Some((self.shared()?, other.shared()?));
+        Arc::ptr_eq(&self.0, &other.0) || shared().is_some_and(|(one, other)| one.is_same(other))
     }
 
     /// Where the shared tier keeps the entry with this key.

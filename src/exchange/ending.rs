@@ -48,10 +48,12 @@ where
     /// A complete response: into an entry, or only to those who wait.
     pub(super) async fn conclude(self, judged: Judged, body: Bytes, trailers: Option<HeaderMap>) {
         let policy = &self.policy;
-        let took = self.began.elapsed();
-        policy
-            .pace
-            .note(policy.name.as_deref(), took, policy.build_timeout);
+        if judged.is_shareable() {
+            // How soon it failed says nothing of how long builds take.
+            let took = self.began.elapsed();
+            let (layer, limit) = (policy.name.as_deref(), policy.build_timeout);
+            policy.pace.note(layer, took, limit);
+        }
         match judged.fate {
             Fate::Stored(lifetime) => match (self.file(&judged, lifetime), &self.carried) {
                 (Some((key, head)), Ok(tags)) => {

@@ -32,7 +32,7 @@ impl Building {
     pub(crate) fn contains(extensions: &Extensions, cache: &Cache, resource: &[u8]) -> bool {
         let mut next = extensions.get::<Self>();
         while let Some(Self(link)) = next {
-            if link.cache.is_same(cache) && link.resource.as_bytes() == resource {
+            if link.resource.as_bytes() == resource && link.cache.is_same(cache) {
                 return true;
             }
             next = link.outer.as_ref();

@@ -52,11 +52,14 @@ impl Sentinels {
         }
     }
 
+    pub(super) fn service(&self) -> &str {
+        &self.service
+    }
+
     pub(super) fn nodes(&self) -> &[ConnectionInfo] {
         &self.nodes
     }
 
-    #[cfg(test)]
     pub(super) fn template(&self) -> &ConnectionInfo {
         &self.master
     }

@@ -67,8 +67,17 @@ impl Server {
         }
     }
 
+    /// What tells it from others, as it was configured.
+    pub(crate) fn address(&self) -> String {
+        let service = match &self.place {
+            Place::Behind(sentinels) => sentinels.service(),
+            Place::One(_) | Place::Node(_) | Place::Any(_) => "",
+        };
+        let info = self.template();
+        format!("{}/{} {service}", info.addr(), info.redis_settings().db())
+    }
+
     /// What all connections to this Redis have in common.
-    #[cfg(test)]
     pub(super) fn template(&self) -> &ConnectionInfo {
         match &self.place {
             Place::One(info) | Place::Node(info) => info,

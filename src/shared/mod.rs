@@ -150,6 +150,11 @@ impl Shared {
         self.tier.lease_ttl()
     }
 
+    /// Whether both have the same leases.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.tier.realm() == other.tier.realm()
+    }
+
     /// Registers for what happens to a resource, before it is claimed.
     pub(crate) fn watch(&self, resource: Digest) -> Watch {
         self.tier.follow(&self.coherence);

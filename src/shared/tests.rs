@@ -103,6 +103,10 @@ impl Tier for Moody {
     fn lease_ttl(&self) -> Duration {
         Duration::from_secs(3)
     }
+
+    fn realm(&self) -> String {
+        String::new()
+    }
 }
 
 /// A tier in this mood, whose events flow.

@@ -227,4 +227,6 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     }
     /// How long a lease lasts without renewal.
     fn lease_ttl(&self) -> Duration;
+    /// What tells its leases from those of other tiers, as far as is known without asking.
+    fn realm(&self) -> String;
 }

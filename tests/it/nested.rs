@@ -107,3 +107,24 @@ async fn a_stale_entry_does_not_answer_the_build_that_refreshes_it() {
 
     assert_eq!((stale.text(), refreshed.text()), ("0", "1"));
 }
+
+#[cfg(feature = "redis")]
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_of_two_caches_on_one_redis_do_not_wait_for_each_other() {
+    use crate::support::{
+        redis::RedisServer,
+        worker::{AMPLE, cache, layer},
+    };
+
+    let redis = RedisServer::start();
+    let (outer, inner) = (cache(redis.url()), cache(redis.url()));
+    let app = Router::new()
+        .route("/report", routing::get(|| async { "a report" }))
+        .layer(layer(&inner))
+        .layer(layer(&outer));
+
+    let answer = tokio::time::timeout(AMPLE / 2, ask(&app, to("/report")));
+
+    assert_eq!(answer.await.unwrap().text(), "a report");
+    assert_eq!((outer.stats().builds, inner.stats().bypassed), (1, 1));
+}

@@ -28,7 +28,7 @@ async fn usage(server: &str) -> Result<axum::Router, Box<dyn Error>> {
             .stale_while_revalidate(Duration::from_secs(30)),
     );
 
-    // After a write:
+    // After a write; this, of all, is an error while Redis is down:
     cache.purge(&"http://shop.example/report".parse()?).await?;
     // README
     Ok(app)

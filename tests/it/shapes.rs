@@ -11,7 +11,7 @@ use std::{
 
 use axum::body::Body as AxumBody;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ use tower_stampede::{BufferLayer, Cache};
 
 use crate::support::{
     client::{Answer, Empties, ask, attempt, behind, get, herd, minute, same, with},
-    origin::{Origin, OriginError},
+    origin::{Origin, OriginError, fresh},
 };
 
 // ===== bodies =====
@@ -204,4 +204,29 @@ async fn the_layer_is_always_ready() {
         tokio_test::task::spawn(tower::ServiceExt::<Request<Empties>>::ready(&mut service));
 
     assert!(readiness.poll().is_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_with_as_many_fields_as_can_be_is_passed_on_as_it_is() {
+    for count in [10_001, 24_570, 24_576] {
+        let cache = Cache::in_memory();
+        let origin = Origin::new(move |_| async move {
+            let mut response = fresh("crowded");
+            for number in response.headers().len()..count {
+                let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+                response
+                    .headers_mut()
+                    .insert(name, HeaderValue::from_static("x"));
+            }
+            response
+        });
+        let service = behind(&minute(&cache), &origin);
+
+        for _ in 0..2 {
+            let answer = ask(&service, get("/report")).await;
+            assert_eq!(answer.text(), "crowded");
+            assert!(answer.headers.len() >= count, "{}", answer.headers.len());
+        }
+        assert_eq!(origin.builds(), 2);
+    }
 }

@@ -298,7 +298,11 @@ async fn for_ever_is_a_time_like_any_other() {
 
 #[tokio::test(start_paused = true)]
 async fn coalescing_without_storing_shares_builds_and_keeps_nothing() {
-    for (mode, response) in [(Mode::Coalesce, "max-age=60"), (Mode::Cache, "")] {
+    for (mode, response, detail) in [
+        (Mode::Coalesce, "max-age=60", "coalesce-only"),
+        (Mode::Coalesce, "", "coalesce-only"),
+        (Mode::Cache, "", "no-freshness"),
+    ] {
         let cache = Cache::in_memory();
         let origin = Origin::new(move |call| async move {
             sleep(ms(100)).await;
@@ -312,6 +316,7 @@ async fn coalescing_without_storing_shares_builds_and_keeps_nothing() {
         let answers = same(&service, 50, "/report").answers().await;
         let later = ask(&service, get("/report")).await;
 
+        assert!(later.status_line().ends_with(&format!("; detail={detail}")));
         assert!(
             answers.iter().all(|answer| answer.text() == "build 1"),
             "{mode:?}"

@@ -111,4 +111,8 @@ impl Tier for PairedTier {
     fn lease_ttl(&self) -> Duration {
         self.lease_ttl
     }
+
+    fn realm(&self) -> String {
+        self.names.namespace().to_owned()
+    }
 }

@@ -18,6 +18,10 @@ impl Names {
         Self { namespace }
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     fn name(&self, resource: Digest, variant: Option<Digest>, kind: &str) -> String {
         let Self { namespace } = self;
         match variant {

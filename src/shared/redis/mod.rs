@@ -72,6 +72,7 @@ pub(crate) struct RedisTier {
     /// In a Cluster, purges take turns.
     purges: Semaphore,
     lease_ttl: Duration,
+    realm: String,
 }
 
 impl RedisTier {
@@ -93,6 +94,7 @@ impl RedisTier {
             Some(_) => Spread::Sharded,
             None => Spread::Whole,
         };
+        let realm = format!("{} {}", settings.namespace, server.address());
         let names = Names::new(settings.namespace, spread);
         let leases = link("leases", FILL_TIMEOUT);
         Self {
@@ -108,6 +110,7 @@ impl RedisTier {
             names,
             unusable: Unusable::default(),
             lease_ttl: settings.lease_ttl,
+            realm,
             purges: Semaphore::new(purge::AT_ONCE),
         }
     }
@@ -167,6 +170,10 @@ impl Tier for RedisTier {
 
     fn lease_ttl(&self) -> Duration {
         self.lease_ttl
+    }
+
+    fn realm(&self) -> String {
+        self.realm.clone()
     }
 }
 
