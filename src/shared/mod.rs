@@ -320,9 +320,9 @@ impl Shared {
             Err(outage) => {
                 self.failed(operation, outage);
                 match outage.fault.sign() {
-                    Sign::Gone => permit.failed(&outage.source),
+                    Sign::Gone => permit.failed(outage.cause()),
                     Sign::There => {
-                        notice.refused(&outage.source);
+                        notice.refused(outage.cause());
                         permit.succeeded();
                     }
                     Sign::None => drop(permit),

@@ -68,6 +68,11 @@ impl Outage {
         }
     }
 
+    /// What led to it, for a line in the log.
+    pub(super) fn cause(&self) -> impl fmt::Display {
+        Cause(&*self.source)
+    }
+
     /// Nobody is left to ask.
     pub(crate) fn without_runtime() -> Self {
         Self {
@@ -83,6 +88,21 @@ impl Outage {
             fault: Fault::Unreachable,
             source: "the breaker is open".into(),
         }
+    }
+}
+
+/// An error and what led to it, on one line.
+struct Cause<'a>(&'a (dyn Error + 'static));
+
+impl fmt::Display for Cause<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
     }
 }
 

@@ -38,7 +38,7 @@ async fn the_breaker_says_once_why_it_opened_and_once_that_it_closed() {
     let opened = log.lines("WARN", "opened");
     assert_eq!(opened.len(), 1, "{}", log.text());
     assert!(
-        opened[0].contains("cause=the connection to Redis"),
+        opened[0].contains("cause=the connection to Redis is down: "),
         "{opened:?}"
     );
     assert_eq!(log.lines("INFO", "closed").len(), 1, "{}", log.text());

@@ -74,10 +74,8 @@ async fn through_tls_that_the_server_does_not_speak() {
     let redis = RedisServer::start();
     let url = redis.url().replace("redis:", "rediss:");
 
-    let log = serves_all_the_same(&url).await;
+    serves_all_the_same(&url).await;
 
-    let told = log.lines("WARN", "connecting to Redis failed");
-    assert!(!told.is_empty(), "{}", log.text());
     let locks = LockManager::redis(&url).unwrap();
     let refused = locks.lock("job").acquire().await.map(drop).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
