@@ -78,9 +78,7 @@ async fn entries_are_shared_and_every_hit_is_confirmed() {
 #[tokio::test]
 async fn a_cold_build_takes_two_looks_and_one_write_and_a_hit_one_look_without_the_body() {
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     let handler = Handler::open();
     let (caches, workers) = workers(&pair, 2, &handler, |_, _| {
         Response::new(Full::from(vec![b'x'; 100_000]))
@@ -339,9 +337,7 @@ async fn age_and_remaining_lifetime_are_right_in_the_other_process() {
 async fn who_says_so_trusts_what_was_confirmed_for_a_while_and_no_longer() {
     tokio::time::pause();
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     let trusting = pair.builder().trust_local(Duration::from_secs(5));
     let (one, other) = (pair.cache(), trusting.build().unwrap());
     let handler = Handler::open();

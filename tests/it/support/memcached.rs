@@ -6,8 +6,10 @@ use std::{
     ops::Range,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 /// Below the range from which the system takes the ports of outgoing connections, so that nobody takes
 /// the port of a server that is down for a moment.
