@@ -241,6 +241,28 @@ async fn a_stale_entry_answers_all_processes_while_one_refreshes_it() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_elsewhere_are_woken_by_the_release() {
+    let pair = Pair::memory();
+    let handler = Handler::held();
+    let (caches, workers) = workers(&pair, 2, &handler, text);
+    let first = workers[0].herd("/report", 1);
+    handler.has_begun(1).await;
+    let waits = workers[1].herd("/report", 5);
+    waiting(&caches, 6).await;
+    // By now they ask once in a while.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+
+    let released = tokio::time::Instant::now();
+    handler.let_go();
+
+    for answer in first.and(waits).answers().await {
+        assert_eq!(answer.text(), "build 1");
+    }
+    let waited = released.elapsed();
+    assert!(waited < Duration::from_millis(50), "{waited:?}");
+}
+
 fn by_language(build: usize, request: &Incoming) -> Outgoing {
     let language = request.headers().get("accept-language").unwrap();
     let body = format!("build {build} in {}", language.to_str().unwrap());
