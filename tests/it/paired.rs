@@ -78,9 +78,7 @@ async fn entries_are_shared_and_every_hit_is_confirmed() {
 #[tokio::test]
 async fn a_cold_build_takes_two_looks_and_one_write_and_a_hit_one_look_without_the_body() {
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     let handler = Handler::open();
     let (caches, workers) = workers(&pair, 2, &handler, |_, _| {
         Response::new(Full::from(vec![b'x'; 100_000]))
@@ -243,6 +241,28 @@ async fn a_stale_entry_answers_all_processes_while_one_refreshes_it() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_elsewhere_are_woken_by_the_release() {
+    let pair = Pair::memory();
+    let handler = Handler::held();
+    let (caches, workers) = workers(&pair, 2, &handler, text);
+    let first = workers[0].herd("/report", 1);
+    handler.has_begun(1).await;
+    let waits = workers[1].herd("/report", 5);
+    waiting(&caches, 6).await;
+    // By now they ask once in a while.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+
+    let released = tokio::time::Instant::now();
+    handler.let_go();
+
+    for answer in first.and(waits).answers().await {
+        assert_eq!(answer.text(), "build 1");
+    }
+    let waited = released.elapsed();
+    assert!(waited < Duration::from_millis(50), "{waited:?}");
+}
+
 fn by_language(build: usize, request: &Incoming) -> Outgoing {
     let language = request.headers().get("accept-language").unwrap();
     let body = format!("build {build} in {}", language.to_str().unwrap());
@@ -339,9 +359,7 @@ async fn age_and_remaining_lifetime_are_right_in_the_other_process() {
 async fn who_says_so_trusts_what_was_confirmed_for_a_while_and_no_longer() {
     tokio::time::pause();
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     let trusting = pair.builder().trust_local(Duration::from_secs(5));
     let (one, other) = (pair.cache(), trusting.build().unwrap());
     let handler = Handler::open();

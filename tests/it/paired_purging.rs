@@ -257,9 +257,7 @@ async fn a_tag_of_the_response_reaches_the_build_that_has_yet_to_name_it() {
 #[tokio::test]
 async fn generations_that_are_lost_make_misses_and_bring_nothing_back() {
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     for lost in ["stampede:g:all", "stampede:g:any"] {
         let handler = Handler::open();
         let (caches, workers) = workers(&pair, 2, &handler, tagged);
@@ -277,9 +275,7 @@ async fn generations_that_are_lost_make_misses_and_bring_nothing_back() {
 #[tokio::test]
 async fn generations_that_make_no_sense_are_written_anew() {
     let pair = Pair::memory();
-    let Pair::Memory(store, _) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, _) = pair.in_memory();
     let handler = Handler::open();
     let (caches, workers) = workers(&pair, 2, &handler, text);
     let garbage = Write::new("stampede:g:all", "garbage", AMPLE);
@@ -341,9 +337,8 @@ async fn purges_from_all_processes_at_once_are_all_done() {
         }
         assert_eq!(read(&workers, &caches, "/a").await, texts);
 
-        let last = caches.iter().map(|cache| cache.purge_tag("prices"));
-        for purge in last.collect::<Vec<_>>() {
-            purge.await.unwrap();
+        for cache in &caches {
+            cache.purge_tag("prices").await.unwrap();
         }
         for text in read(&workers, &caches, "/a").await {
             assert_ne!(text, texts[0]);
@@ -355,9 +350,7 @@ async fn purges_from_all_processes_at_once_are_all_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_build_that_has_lost_its_lock_stores_nothing_over_a_newer_one() {
     let pair = Pair::memory();
-    let Pair::Memory(store, locks) = &pair else {
-        unreachable!("it is the one in memory");
-    };
+    let (store, locks) = pair.in_memory();
     let slow = Handler::held();
     let lasting = || {
         let lease = Duration::from_secs(3600);

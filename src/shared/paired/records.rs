@@ -150,7 +150,9 @@ mod tests {
     };
 
     fn stored(tags: usize) -> (Bytes, Vec<Generation>) {
-        let tags: Vec<_> = (0..tags).map(|tag| Digest::of(&[tag as u8])).collect();
+        let tags: Vec<_> = (0..tags)
+            .map(|tag| Digest::of(tag.to_string().as_bytes()))
+            .collect();
         let label = Label {
             kind: Kind::Variants,
             token: Token::random().unwrap(),

@@ -6,8 +6,10 @@ use std::{
     ops::Range,
     process::{Child, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 /// Below the range from which the system takes the ports of outgoing connections, so that nobody takes
 /// the port of a server that is down for a moment.
@@ -48,10 +50,15 @@ impl MemcachedServer {
         format!("127.0.0.1:{}", self.port)
     }
 
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
     /// Sends one line on a connection of its own, blocking, and returns what comes before `end`.
     fn ask(&self, line: &str, end: &str) -> Vec<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = self.connect();
         write!(stream, "{line}\r\n").unwrap();
         let lines = BufReader::new(stream).lines().map(Result::unwrap);
         lines.take_while(|line| line != end).collect()
@@ -82,8 +89,7 @@ impl MemcachedServer {
     }
 
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = self.connect();
         write!(stream, "mg {key} v\r\n").unwrap();
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
@@ -95,8 +101,7 @@ impl MemcachedServer {
     }
 
     pub fn set(&self, key: &str, value: &[u8]) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = self.connect();
         write!(stream, "ms {key} {} T50\r\n", value.len()).unwrap();
         stream.write_all(value).unwrap();
         stream.write_all(b"\r\n").unwrap();
@@ -106,7 +111,7 @@ impl MemcachedServer {
     }
 
     pub fn delete(&self, key: &str) {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut stream = self.connect();
         write!(stream, "md {key}\r\n").unwrap();
         let mut head = String::new();
         BufReader::new(stream).read_line(&mut head).unwrap();
@@ -194,17 +199,25 @@ fn launch(port: u16, options: &[String]) -> Option<Child> {
         if process.try_wait().unwrap().is_some() {
             return None;
         }
-        if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
-            let asked = stream.write_all(b"version\r\n");
-            let mut reply = String::new();
-            let read = BufReader::new(stream).read_line(&mut reply);
-            if asked.is_ok() && read.is_ok() && reply.starts_with("VERSION") {
-                return Some(process);
-            }
+        if answers(port) && process.try_wait().unwrap().is_none() {
+            return Some(process);
         }
         thread::yield_now();
     }
     drop(process.kill());
     drop(process.wait());
     None
+}
+
+/// Whether a server answers there. It may be another one that was quicker: that may say nothing.
+fn answers(port: u16) -> bool {
+    let version = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_millis(200)))?;
+        stream.write_all(b"version\r\n")?;
+        let mut reply = String::new();
+        BufReader::new(stream).read_line(&mut reply)?;
+        Ok::<_, std::io::Error>(reply)
+    };
+    version().is_ok_and(|reply| reply.starts_with("VERSION"))
 }

@@ -43,6 +43,15 @@ impl Pair {
         ]
     }
 
+    /// Its parts, if it is in memory.
+    pub fn in_memory(&self) -> (&Arc<Counted<MemoryStore>>, &LockManager) {
+        match self {
+            Self::Memory(store, locks) => (store, locks),
+            #[cfg(all(feature = "memcached", feature = "redis"))]
+            Self::Servers(..) => panic!("it is on servers"),
+        }
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Self::Memory(..) => "memory",
