@@ -281,3 +281,88 @@ impl Drop for Look {
             .looked(self.found.take().unwrap_or_else(interrupted));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    fn node(port: u16) -> Address {
+        Address::new("10.0.0.1", port)
+    }
+
+    fn cluster() -> Arc<Cluster> {
+        let info = "redis://10.0.0.1:1".into_connection_info().unwrap();
+        let seeds = vec![info.clone()];
+        Arc::new(Cluster::new(seeds, info, Access::default()))
+    }
+
+    /// Two masters, of which the seed is one.
+    fn known() -> Arc<Cluster> {
+        let cluster = cluster();
+        let mut map = SlotMap::default();
+        map.assign(0..=99, node(1));
+        map.assign(100..=199, node(2));
+        cluster.learnt(map);
+        cluster
+    }
+
+    #[test]
+    fn seeds_and_nodes_are_asked_each_once() {
+        let asked = |cluster: &Cluster| {
+            let candidates = cluster.candidates().into_iter();
+            let mut asked: Vec<_> = candidates.map(|info| info.addr().to_string()).collect();
+            asked.sort();
+            asked
+        };
+
+        assert_eq!(asked(&cluster()), ["10.0.0.1:1"]);
+        assert_eq!(asked(&known()), ["10.0.0.1:1", "10.0.0.1:2"]);
+    }
+
+    #[test]
+    fn a_slot_that_moved_lies_there_until_the_next_look() {
+        let cluster = known();
+
+        cluster.moved(5, node(3));
+
+        assert_eq!(cluster.owner(5), Some(node(3)));
+        assert_eq!(cluster.owner(6), Some(node(1)));
+        cluster.learnt(SlotMap::default());
+        assert_eq!(cluster.owner(5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_one_has_waited_for_a_slot_in_vain_nobody_does_for_a_while() {
+        let cluster = known();
+
+        cluster.waited_in_vain(5);
+
+        assert!(!cluster.is_worth_waiting_for(5));
+        assert!(cluster.is_worth_waiting_for(6));
+        tokio::time::advance(UNSETTLED).await;
+        assert!(cluster.is_worth_waiting_for(5));
+    }
+
+    #[tokio::test]
+    async fn any_node_but_the_last_one_is_connected_to() {
+        let cluster = known();
+        let last = ConnectionAddr::Tcp("10.0.0.1".to_owned(), 1);
+
+        for _ in 0..20 {
+            let next = cluster.any(Duration::ZERO, Some(&last)).await.unwrap();
+            assert_eq!(next.addr().to_string(), "10.0.0.1:2");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_left_is_told_from_one_that_has_not() {
+        let cluster = known();
+        let at = |port| ConnectionAddr::Tcp("10.0.0.1".to_owned(), port);
+
+        assert!(!cluster.has_lost(&at(1)));
+        assert!(cluster.has_lost(&at(7)));
+        assert!(!self::cluster().has_lost(&at(7)), "nothing is known yet");
+    }
+}

@@ -16,8 +16,10 @@ const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 const HERE: &str = "127.0.0.1";
 
-/// A node that is silent for so long is taken for dead.
-const NODE_TIMEOUT: &str = "1000";
+/// A node that is silent for so long (ms) is taken for dead: on a machine under load, none by mistake.
+const NODE_TIMEOUT: &str = "5000";
+/// The same where one is to die.
+const SHORT_NODE_TIMEOUT: &str = "1000";
 
 pub struct Cluster {
     /// The three masters of the beginning, then their replicas in the same order.
@@ -130,6 +132,12 @@ impl Cluster {
             let words = ["CLUSTER", "REPLICATE", &id];
             until(|| replica.try_command::<()>(&words).is_ok()).await;
         }
+    }
+
+    /// From now on, a node that is silent is soon taken for dead.
+    pub fn expects_the_worst(&self) {
+        let words = ["CONFIG", "SET", "cluster-node-timeout", SHORT_NODE_TIMEOUT];
+        self.everywhere::<()>(&words);
     }
 
     pub fn urls(&self) -> Vec<String> {
