@@ -262,6 +262,7 @@ async fn how_many_have_heeded_a_purge_is_unknown_while_a_node_cannot_be_asked() 
     let cache = cache(cluster.config());
     let worker = Handler::open().worker(&layer(&cache), text);
     fill(&worker, &cache).await;
+    until(|| cluster.is_listed(5)).await;
 
     cluster.nodes[5].pause();
     let purged = cache.purge(Target::all()).await.unwrap();

@@ -178,6 +178,15 @@ impl Cluster {
         owner.expect("a node holds the slot")
     }
 
+    /// Whether everyone tells clients of a replica, which they do once it has got something to follow.
+    pub fn is_listed(&self, replica: usize) -> bool {
+        let port = format!("({})", self.nodes[replica].port());
+        let slots = self.everywhere::<redis::Value>(&["CLUSTER", "SLOTS"]);
+        slots
+            .iter()
+            .all(|slots| format!("{slots:?}").contains(&port))
+    }
+
     pub fn slot(&self, key: &str) -> u16 {
         let slots = self.everywhere(&["CLUSTER", "KEYSLOT", key]);
         slots[0]
