@@ -20,11 +20,7 @@ impl Access {
     }
 
     #[cfg(not(feature = "tls"))]
-    #[expect(
-        clippy::unused_async,
-        clippy::unused_self,
-        reason = "with TLS, files are read"
-    )]
+    #[expect(clippy::unused_async, reason = "with TLS, files are read")]
     pub(super) async fn open(&self, info: ConnectionInfo) -> Result<Client, Error> {
         Client::open(info).map_err(Error::connect_failed)
     }

@@ -26,7 +26,7 @@ enum Place {
     Behind(Arc<Sentinels>),
     /// This node of a Cluster.
     Node(Box<ConnectionInfo>),
-    /// Any node of a Cluster.
+    /// Any master of a Cluster.
     Any(Arc<Cluster>),
 }
 

@@ -134,7 +134,7 @@ async fn a_cold_build_is_two_round_trips_and_a_shared_hit_is_one() {
 async fn a_purge_reaches_all_shards_and_every_process_and_says_how_many_heeded_it() {
     let cluster = Cluster::with_replicas().await;
     let handler = Handler::open();
-    // Each listens to a node of its own choice, which may be a replica.
+    // Each listens to a master of its own choice.
     let (caches, workers) = fleet(&cluster.config(), &handler, 4);
     let mut builds = 0;
     for target in targets() {

@@ -154,6 +154,7 @@ async fn waiters_come_in_after_the_master_of_their_lock_was_killed() {
     let waiting = tokio::spawn(async move { wait.acquire().await });
     until(|| cluster.nodes.iter().any(|node| node.clients("pubsub") > 0)).await;
 
+    cluster.expects_the_worst();
     cluster.nodes[master].kill();
     until(|| cluster.leads(master + 3)).await;
 

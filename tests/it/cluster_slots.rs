@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use tower_stampede::{
-    Cache,
-    lock::{LockManager, Released},
-};
+use tower_stampede::lock::{LockManager, Released};
 
 use crate::{
     lock_ground::take,
     support::{
         cluster::Cluster,
         log::Log,
-        worker::{AMPLE, Handler, cache, layer, settled, text, until, waiting},
+        worker::{AMPLE, Handler, builder, cache, layer, settled, text, until, waiting},
     },
     topologies::locks,
 };
@@ -102,7 +99,10 @@ async fn a_process_that_waits_for_a_build_gets_it_though_its_slot_moves_meanwhil
 async fn slots_on_their_way_keep_no_other_slots_from_being_shared() {
     let (log, _guard) = Log::start();
     let cluster = Cluster::start().await;
-    let cache = Cache::builder().redis(cluster.config()).build().unwrap();
+    // Long enough for a machine under load.
+    let budget = Duration::from_secs(2);
+    let cache = builder(cluster.config()).redis_budget(budget);
+    let cache = cache.build().unwrap();
     let worker = Handler::open().worker(&layer(&cache), text);
     let ask = async |round: usize| {
         let mut herds = Vec::new();

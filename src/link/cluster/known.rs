@@ -106,25 +106,27 @@ impl Cluster {
         self.with(|state| state.outage.clone())
     }
 
-    /// How to connect to any node, rather not to the `last` one.
+    /// How to connect to any master, rather not to the `last` one.
+    ///
+    /// A replica would do, but a node lists another one's replica only once that has begun to follow, so that
+    /// whoever counts those who listen might not find it.
     pub(in crate::link) async fn any(
         self: &Arc<Self>,
         patience: Duration,
         last: Option<&ConnectionAddr>,
     ) -> Result<ConnectionInfo, Error> {
         let last = last.and_then(Address::of);
-        let nodes = self.nodes();
-        if nodes.is_empty() {
+        if self.masters().is_empty() {
             self.learn(Instant::now() + patience).await;
         } else if last.is_some() {
             // It was lost, or never was there.
             self.doubt();
         }
-        let mut nodes = self.nodes();
-        if nodes.len() > 1 {
-            nodes.retain(|node| Some(node) != last.as_ref());
+        let mut masters = self.masters();
+        if masters.len() > 1 {
+            masters.retain(|master| Some(master) != last.as_ref());
         }
-        let chosen = fastrand::choice(&nodes).ok_or_else(|| self.unknown())?;
+        let chosen = fastrand::choice(&masters).ok_or_else(|| self.unknown())?;
         Ok(chosen.in_place_of(&self.template))
     }
 
@@ -279,5 +281,91 @@ impl Drop for Look {
         let interrupted = || Err(Error::broken(None));
         self.cluster
             .looked(self.found.take().unwrap_or_else(interrupted));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    fn node(port: u16) -> Address {
+        Address::new("10.0.0.1", port)
+    }
+
+    fn cluster() -> Arc<Cluster> {
+        let info = "redis://10.0.0.1:1".into_connection_info().unwrap();
+        let seeds = vec![info.clone()];
+        Arc::new(Cluster::new(seeds, info, Access::default()))
+    }
+
+    /// Two masters, of which the seed is one.
+    fn known() -> Arc<Cluster> {
+        let cluster = cluster();
+        let mut map = SlotMap::default();
+        map.assign(0..=99, node(1));
+        map.assign(100..=199, node(2));
+        map.add_replica(node(4));
+        cluster.learnt(map);
+        cluster
+    }
+
+    #[test]
+    fn seeds_and_nodes_are_asked_each_once() {
+        let asked = |cluster: &Cluster| {
+            let candidates = cluster.candidates().into_iter();
+            let mut asked: Vec<_> = candidates.map(|info| info.addr().to_string()).collect();
+            asked.sort();
+            asked
+        };
+
+        assert_eq!(asked(&cluster()), ["10.0.0.1:1"]);
+        assert_eq!(asked(&known()), ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:4"]);
+    }
+
+    #[test]
+    fn a_slot_that_moved_lies_there_until_the_next_look() {
+        let cluster = known();
+
+        cluster.moved(5, node(3));
+
+        assert_eq!(cluster.owner(5), Some(node(3)));
+        assert_eq!(cluster.owner(6), Some(node(1)));
+        cluster.learnt(SlotMap::default());
+        assert_eq!(cluster.owner(5), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_one_has_waited_for_a_slot_in_vain_nobody_does_for_a_while() {
+        let cluster = known();
+
+        cluster.waited_in_vain(5);
+
+        assert!(!cluster.is_worth_waiting_for(5));
+        assert!(cluster.is_worth_waiting_for(6));
+        tokio::time::advance(UNSETTLED).await;
+        assert!(cluster.is_worth_waiting_for(5));
+    }
+
+    #[tokio::test]
+    async fn any_master_but_the_last_one_is_connected_to() {
+        let cluster = known();
+        let last = ConnectionAddr::Tcp("10.0.0.1".to_owned(), 1);
+
+        for _ in 0..20 {
+            let next = cluster.any(Duration::ZERO, Some(&last)).await.unwrap();
+            assert_eq!(next.addr().to_string(), "10.0.0.1:2");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_has_left_is_told_from_one_that_has_not() {
+        let cluster = known();
+        let at = |port| ConnectionAddr::Tcp("10.0.0.1".to_owned(), port);
+
+        assert!(!cluster.has_lost(&at(1)));
+        assert!(cluster.has_lost(&at(7)));
+        assert!(!self::cluster().has_lost(&at(7)), "nothing is known yet");
     }
 }

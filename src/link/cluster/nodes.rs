@@ -76,23 +76,26 @@ impl Nodes {
 
     /// The same, but not the one that is `lost` if any will do.
     fn known_owner(&self, slot: Option<u16>, lost: Option<&Address>) -> Option<Address> {
-        match slot {
-            Some(slot) => self.cluster.owner(slot),
-            None => self.connected(lost).or_else(|| {
-                let mut masters = self.cluster.masters();
-                masters.retain(|master| Some(master) != lost);
-                fastrand::choice(masters)
-            }),
+        if let Some(slot) = slot {
+            return self.cluster.owner(slot);
         }
+        let mut masters = self.cluster.masters();
+        masters.retain(|master| Some(master) != lost);
+        let (there, others): (Vec<_>, Vec<_>) = masters
+            .into_iter()
+            .partition(|master| self.is_connected(master));
+        fastrand::choice(if there.is_empty() { others } else { there })
     }
 
-    /// A node that is connected to, and is not that one.
-    fn connected(&self, except: Option<&Address>) -> Option<Address> {
+    fn is_connected(&self, node: &Address) -> bool {
+        let phase = self.with(|links| links.get(node).map(Link::phase));
+        phase == Some(Phase::Connected)
+    }
+
+    fn is_another_connected(&self, node: &Address) -> bool {
         self.with(|links| {
             let mut links = links.iter();
-            let found = links
-                .find(|(node, link)| Some(*node) != except && link.phase() == Phase::Connected);
-            found.map(|(node, _)| node.clone())
+            links.any(|(other, link)| other != node && link.phase() == Phase::Connected)
         })
     }
 
@@ -160,7 +163,7 @@ impl Nodes {
 
     /// What a failure means to the caller: one node that is down is not the Cluster.
     pub(super) fn judge(&self, error: Error, node: &Address) -> Error {
-        if error.is_down() && self.connected(Some(node)).is_some() {
+        if error.is_down() && self.is_another_connected(node) {
             error.partial()
         } else {
             error

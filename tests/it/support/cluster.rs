@@ -16,8 +16,10 @@ const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 const HERE: &str = "127.0.0.1";
 
-/// A node that is silent for so long is taken for dead.
-const NODE_TIMEOUT: &str = "1000";
+/// A node that is silent for so long (ms) is taken for dead: on a machine under load, none by mistake.
+const NODE_TIMEOUT: &str = "5000";
+/// The same where one is to die.
+const SHORT_NODE_TIMEOUT: &str = "1000";
 
 pub struct Cluster {
     /// The three masters of the beginning, then their replicas in the same order.
@@ -132,6 +134,12 @@ impl Cluster {
         }
     }
 
+    /// From now on, a node that is silent is soon taken for dead.
+    pub fn expects_the_worst(&self) {
+        let words = ["CONFIG", "SET", "cluster-node-timeout", SHORT_NODE_TIMEOUT];
+        self.everywhere::<()>(&words);
+    }
+
     pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(RedisServer::url).collect()
     }
@@ -168,6 +176,15 @@ impl Cluster {
         let slot = self.slot(key);
         let owner = self.nodes.iter().position(|node| holds(node, slot));
         owner.expect("a node holds the slot")
+    }
+
+    /// Whether everyone tells clients of a replica, which they do once it has got something to follow.
+    pub fn is_listed(&self, replica: usize) -> bool {
+        let port = format!("({})", self.nodes[replica].port());
+        let slots = self.everywhere::<redis::Value>(&["CLUSTER", "SLOTS"]);
+        slots
+            .iter()
+            .all(|slots| format!("{slots:?}").contains(&port))
     }
 
     pub fn slot(&self, key: &str) -> u16 {
