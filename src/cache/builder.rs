@@ -9,6 +9,7 @@ use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
 use crate::RedisConfig;
 use crate::{
     body::Memory,
+    entry::codec::Compression,
     flight::Flights,
     local::Local,
     memos::Memos,
@@ -39,6 +40,8 @@ pub struct CacheBuilder {
     redis_budget: Duration,
     #[cfg(feature = "redis")]
     redis: Option<RedisConfig>,
+    #[cfg(feature = "compression")]
+    compress_over: Option<usize>,
 }
 
 impl Default for CacheBuilder {
@@ -56,6 +59,8 @@ impl Default for CacheBuilder {
             redis_budget: Duration::from_millis(250),
             #[cfg(feature = "redis")]
             redis: None,
+            #[cfg(feature = "compression")]
+            compress_over: None,
         }
     }
 }
@@ -143,6 +148,38 @@ impl CacheBuilder {
         self
     }
 
+    /// Compresses bodies that are longer than so many bytes before they go into the shared tier: less of
+    /// its memory, and less to carry. Default: none are. 16 KiB is a good beginning.
+    ///
+    /// The local tier has bodies as they are, so that a hit there costs what it always does. What another
+    /// coding has made small already (`Content-Encoding`), and what would not become a tenth smaller, is
+    /// stored as it is. Bodies of more than 256 KiB are compressed and decompressed on a thread of
+    /// their own, so that they hold up nobody else.
+    ///
+    /// A worker reads what others have compressed whether it compresses or not, as long as it is built with
+    /// this feature. One without it takes such an entry for a miss, and its own build overwrites it: give
+    /// all workers the feature first, and then this option.
+    ///
+    /// No body is decompressed that says it is larger than
+    /// [`building_capacity`](Self::building_capacity): it counts as a miss.
+    ///
+    /// ```
+    /// use tower_stampede::Cache;
+    ///
+    /// # #[cfg(feature = "redis")] {
+    /// let cache = Cache::builder()
+    ///     .redis("redis://127.0.0.1/")
+    ///     .compress_over(16 * 1024)
+    ///     .build()?;
+    /// # }
+    /// # Ok::<_, tower_stampede::BuildError>(())
+    /// ```
+    #[cfg(feature = "compression")]
+    pub fn compress_over(mut self, bytes: usize) -> Self {
+        self.compress_over = Some(bytes);
+        self
+    }
+
     /// Makes the cache. It never connects and does not fail because Redis is down.
     ///
     /// # Errors
@@ -190,8 +227,20 @@ impl CacheBuilder {
             namespace: self.namespace.clone(),
             lease_ttl: self.lease_ttl,
             command_timeout: self.redis_budget,
+            compression: self.compression(),
         };
         Ok(Some(Arc::new(RedisTier::new(server, settings))))
+    }
+
+    #[cfg(feature = "compression")]
+    fn compression(&self) -> Compression {
+        Compression::new(self.compress_over, self.building)
+    }
+
+    #[cfg(not(feature = "compression"))]
+    #[expect(clippy::unused_self, reason = "with the feature it has a say")]
+    fn compression(&self) -> Compression {
+        Compression::NONE
     }
 
     #[cfg(not(feature = "redis"))]

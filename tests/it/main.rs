@@ -29,6 +29,9 @@ mod coalescing;
 #[cfg(test)]
 mod compose;
 #[cfg(test)]
+#[cfg(all(feature = "compression", feature = "redis"))]
+mod compression;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod control;

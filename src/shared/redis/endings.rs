@@ -49,6 +49,7 @@ impl RedisTier {
             proof: place.proof,
         };
         let value = codec::encode(entry, &label);
+        let value = self.compression.pack(entry, value).await;
         let record = variants_record(&fill, label);
         let mut call = Call::new()
             .key(self.names.entry(&place))
@@ -61,7 +62,7 @@ impl RedisTier {
             .key(self.names.failure(&lease.place, lease.slot))
             .arg(lease.token.as_str())
             .arg(lease.began.0)
-            .arg(value)
+            .arg(&*value)
             .arg(millis(life))
             .arg(record)
             .arg(self.names.channel())

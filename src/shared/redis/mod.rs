@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
+    entry::codec::Compression,
     link::{self, Call, Error, Link, Script, Server},
     purges::Purge,
     task,
@@ -55,6 +56,7 @@ pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) lease_ttl: Duration,
     pub(crate) command_timeout: Duration,
+    pub(crate) compression: Compression,
 }
 
 /// A Redis that the workers share.
@@ -66,6 +68,7 @@ pub(crate) struct RedisTier {
     leases: Link,
     follow: Follow,
     lease_ttl: Duration,
+    compression: Compression,
 }
 
 impl RedisTier {
@@ -97,6 +100,7 @@ impl RedisTier {
             leases,
             names,
             lease_ttl: settings.lease_ttl,
+            compression: settings.compression,
         }
     }
 }
