@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
 #[cfg(feature = "redis")]
-use crate::RedisConfig;
+use crate::{RedisConfig, shared::redis::Secret};
 use crate::{
     body::Memory,
     entry::codec::Compression,
@@ -40,6 +40,8 @@ pub struct CacheBuilder {
     redis_budget: Duration,
     #[cfg(feature = "redis")]
     redis: Option<RedisConfig>,
+    #[cfg(feature = "redis")]
+    event_secret: Option<Secret>,
     #[cfg(feature = "compression")]
     compress_over: Option<usize>,
 }
@@ -59,6 +61,8 @@ impl Default for CacheBuilder {
             redis_budget: Duration::from_millis(250),
             #[cfg(feature = "redis")]
             redis: None,
+            #[cfg(feature = "redis")]
+            event_secret: None,
             #[cfg(feature = "compression")]
             compress_over: None,
         }
@@ -132,6 +136,38 @@ impl CacheBuilder {
     #[cfg(feature = "redis")]
     pub fn redis_client(self, client: redis::Client) -> Self {
         self.redis(client)
+    }
+
+    /// Signs the messages by which the processes tell each other what happened (HMAC-SHA-256), and believes
+    /// only those that are signed so. At least 16 bytes, from a source of random numbers. Default: none are
+    /// signed, and all are believed.
+    ///
+    /// For a Redis where others may publish who are not this service. No message can make a process
+    /// serve what it should not, signed or not: they say that something has changed, and never to what.
+    /// But whoever can publish can have the local entries of all processes read anew from Redis, again and
+    /// again; with a secret, only by repeating messages that he has seen.
+    ///
+    /// A message that is not signed, or wrongly, is counted
+    /// ([`Stats::doubtful_events`](crate::Stats::doubtful_events)), logged once per change of state, and not
+    /// acted on. If it tells of a purge, Redis is asked what has been purged, and that is heeded. So
+    /// purges reach every process while only a part of a fleet has the secret, or part of it another one;
+    /// until all have it, those who wait for another process's build may learn up to a second later that
+    /// it has ended, and a purge may not count the others among those that acknowledged it.
+    ///
+    /// ```
+    /// use tower_stampede::Cache;
+    ///
+    /// # let secret_of_the_fleet = [7; 32];
+    /// let cache = Cache::builder()
+    ///     .redis("redis://127.0.0.1/")
+    ///     .event_secret(secret_of_the_fleet)
+    ///     .build()?;
+    /// # Ok::<_, tower_stampede::BuildError>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn event_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.event_secret = Some(Secret::new(secret.as_ref()));
+        self
     }
 
     /// How long a lease outlives the worker that held it: after a crash, the others wait this long
@@ -219,6 +255,9 @@ impl CacheBuilder {
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
         use crate::shared::redis::{RedisTier, Settings};
 
+        if self.event_secret.as_ref().is_some_and(Secret::is_too_short) {
+            return Err(BuildError::new(BuildErrorKind::EventSecret));
+        }
         let Some(redis) = &self.redis else {
             return Ok(None);
         };
@@ -228,6 +267,7 @@ impl CacheBuilder {
             lease_ttl: self.lease_ttl,
             command_timeout: self.redis_budget,
             compression: self.compression(),
+            event_secret: self.event_secret.clone(),
         };
         Ok(Some(Arc::new(RedisTier::new(server, settings))))
     }

@@ -31,6 +31,8 @@ pub enum BuildErrorKind {
     LeaseTtl,
     /// `redis_budget`: shorter than 1 ms or longer than a minute.
     RedisBudget,
+    /// `event_secret`: shorter than 16 bytes.
+    EventSecret,
 }
 
 impl BuildError {
@@ -71,6 +73,7 @@ impl BuildErrorKind {
             }
             Self::LeaseTtl => "lease_ttl: must be between 100 ms and an hour",
             Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
+            Self::EventSecret => "event_secret: must be at least 16 bytes long",
         }
     }
 }

@@ -88,13 +88,15 @@ impl Cache {
     /// What has happened so far in this process.
     pub fn stats(&self) -> Stats {
         let (entries, bytes) = self.0.local.size();
+        let shared = self.0.shared.as_ref();
         Stats {
             entries,
             bytes,
             flights: self.0.flights.len(),
             waiters: self.0.flights.waiters(),
             building_bytes: self.0.memory.used(),
-            shared_failures: self.0.shared.as_ref().map_or(0, |shared| shared.failures()),
+            shared_failures: shared.map_or(0, |shared| shared.failures()),
+            doubtful_events: shared.map_or(0, |shared| shared.coherence.doubts()),
             ..self.0.counters.read()
         }
     }

@@ -25,6 +25,9 @@ pub struct Stats {
     pub timed_out: u64,
     /// Failures of the shared tier.
     pub shared_failures: u64,
+    /// Messages of other processes that were not believed: not signed as
+    /// [`event_secret`](crate::CacheBuilder::event_secret) demands, or of an unknown form.
+    pub doubtful_events: u64,
     /// Local entries.
     pub entries: u64,
     /// Their bytes.

@@ -43,6 +43,9 @@ mod defaults;
 mod endings;
 #[cfg(test)]
 #[cfg(feature = "redis")]
+mod events;
+#[cfg(test)]
+#[cfg(feature = "redis")]
 mod examples;
 #[cfg(test)]
 #[cfg(feature = "redis")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, events, held, millis};
+use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, held, millis};
 use crate::{
     entry::{
         Entry,
@@ -66,7 +66,7 @@ impl RedisTier {
             .arg(millis(life))
             .arg(record)
             .arg(self.names.channel())
-            .arg(events::woken(place.resource));
+            .arg(self.events.woken(place.resource));
         for tag in &entry.tags {
             call = call.arg(tag.to_string());
         }
@@ -106,7 +106,7 @@ impl RedisTier {
             .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
-            .arg(events::woken(lease.place.resource));
+            .arg(self.events.woken(lease.place.resource));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

@@ -4,15 +4,18 @@
 //! a third, and events come in over a fourth, so that nothing small waits behind something large.
 
 mod claims;
+mod doubts;
 mod endings;
 mod events;
 mod follow;
 mod heeded;
 mod names;
+mod record;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-use self::{follow::Follow, names::Names};
+pub(crate) use self::events::Secret;
+use self::{events::Events, follow::Follow, names::Names};
 use super::{
     Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
     Tier,
@@ -57,12 +60,14 @@ pub(crate) struct Settings {
     pub(crate) lease_ttl: Duration,
     pub(crate) command_timeout: Duration,
     pub(crate) compression: Compression,
+    pub(crate) event_secret: Option<Secret>,
 }
 
 /// A Redis that the workers share.
 #[derive(Debug)]
 pub(crate) struct RedisTier {
     names: Names,
+    events: Arc<Events>,
     claims: Link,
     fills: Link,
     leases: Link,
@@ -86,6 +91,8 @@ impl RedisTier {
                 },
             )
         };
+        let secret = settings.event_secret;
+        let events = Arc::new(Events::new(settings.namespace.clone(), secret));
         let names = Names::new(settings.namespace);
         let leases = link("leases", FILL_TIMEOUT);
         Self {
@@ -94,9 +101,10 @@ impl RedisTier {
             follow: Follow::new(
                 server.clone(),
                 settings.command_timeout,
-                names.clone(),
+                (names.clone(), Arc::clone(&events)),
                 leases.clone(),
             ),
+            events,
             leases,
             names,
             lease_ttl: settings.lease_ttl,
@@ -131,13 +139,13 @@ impl Tier for RedisTier {
             Answers::Wanted => Some(self.follow.heeded().expect()),
             Answers::Unwanted => None,
         };
-        let (caller, heeded) = expected.unzip();
+        let (name, heeded) = expected.unzip();
         let call = Call::new()
             .key(self.names.tags())
             .arg(names::member(purge))
             .arg(REMEMBERED_TAGS)
             .arg(self.names.channel())
-            .arg(events::purged(purge, caller.as_ref()));
+            .arg(self.events.purged(purge, name.as_ref()));
         Box::pin(async move {
             let told: i64 = self.leases.invoke(&PURGE, call).await?;
             Ok(Told {

@@ -30,6 +30,7 @@ fn tier_with(server: &RedisServer, compression: Compression) -> RedisTier {
         lease_ttl: AMPLE,
         command_timeout: AMPLE,
         compression,
+        event_secret: None,
     };
     RedisTier::new(&server.client(), settings)
 }
