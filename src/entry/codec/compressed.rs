@@ -87,6 +87,10 @@ async fn aside<T: Send + 'static>(
 #[derive(Clone, Copy)]
 struct Body {
     /// Where it begins.
+    #[cfg_attr(
+        not(feature = "compression"),
+        expect(dead_code, reason = "nothing is taken apart without the feature")
+    )]
     at: usize,
     /// Its length as it is, in bytes, if the value is to be believed.
     length: usize,
