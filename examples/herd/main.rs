@@ -92,7 +92,7 @@ async fn run_role() -> Result<(), Failed> {
     match role {
         Some(Role::Worker(options)) => worker::run(options).await,
         Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
-        None => herd(options).await,
+        None => Box::pin(herd(options)).await,
     }
 }
 
