@@ -69,6 +69,7 @@
 //! | `redis` | yes | the shared tier, and locks, on Redis |
 //! | `tls` | no | `rediss://`: Redis through TLS |
 //! | `memcached` | no | a [`store`] on Memcached, to be paired with any locks |
+//! | `compression` | no | large bodies may take less room in the shared tier |
 //! | `axum` | yes | the key reads axum's `OriginalUri`, so that nested routers do not collide |
 //!
 //! The [`lock`] module stands on its own: exclusive and shared locks, in memory and on Redis.

@@ -25,6 +25,7 @@ impl Fleet {
             "worker".to_owned(),
             format!("--case={}", case.name()),
             format!("--build-ms={}", options.build_ms),
+            format!("--redis-budget-ms={}", options.redis_budget_ms),
             format!("--namespace={namespace}"),
         ];
         arguments.extend(options.redis.iter().map(|url| format!("--redis={url}")));

@@ -59,6 +59,9 @@ struct Options {
     /// How long the handler takes, in milliseconds.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     build_ms: u64,
+    /// For how long Redis may hold up one request, in milliseconds.
+    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    redis_budget_ms: u64,
     /// The Redis that the workers share. Without it, several workers get a server of their own.
     #[arg(long, value_name = "URL")]
     redis: Option<String>,
@@ -89,7 +92,7 @@ async fn run_role() -> Result<(), Failed> {
     match role {
         Some(Role::Worker(options)) => worker::run(options).await,
         Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
-        None => herd(options).await,
+        None => Box::pin(herd(options)).await,
     }
 }
 

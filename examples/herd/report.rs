@@ -70,7 +70,7 @@ pub(crate) struct Trouble {
     /// For how long Redis failed.
     pub(crate) failed_ms: f64,
     /// What one request may be held up by Redis.
-    pub(crate) budget_ms: f64,
+    pub(crate) budget_ms: u64,
     /// By how much requests took longer meanwhile than before.
     pub(crate) extra_p50_ms: f64,
     pub(crate) extra_p99_ms: f64,
@@ -255,7 +255,7 @@ impl Trouble {
             "\
 {workers} workers on a Redis of their own; waves of {WAVE} requests, half for a new key, half for a hot one.
 Redis failed for {failed_ms:.0} ms. Meanwhile requests took longer than before by {extra_p99_ms:.1} ms (p99), \
-by {extra_max_ms:.1} ms at most; the budget is {budget_ms:.0} ms.
+by {extra_max_ms:.1} ms at most; the budget is {budget_ms} ms.
 It had healed {healed_ms:.0} ms after the server's return. Builds by worker: {builds_by_worker:?}; of one key in \
 one worker at most {most}."
         )

@@ -14,7 +14,7 @@ use crate::{
     parts::redis_server::RedisServer,
     redis_commands::Commands,
     report::{Answers, Figures, Outcome, Phase, Trouble, millis, tenth},
-    worker::{self, BUDGET, Build, UNPROTECTED},
+    worker::{self, Build, UNPROTECTED},
 };
 
 /// So many requests come at once: half of them for what nobody has asked for before.
@@ -134,7 +134,7 @@ async fn protected(
     };
     let trouble = Trouble {
         failed_ms: millis(fell.until.at - fell.from.at),
-        budget_ms: millis(BUDGET),
+        budget_ms: options.redis_budget_ms,
         extra_p50_ms: tenth(during.answers.p50_ms - before.answers.p50_ms),
         extra_p99_ms: tenth(during.answers.p99_ms - before.answers.p99_ms),
         extra_max_ms: tenth(during.answers.max_ms - before.answers.max_ms),

@@ -40,9 +40,6 @@ pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-waited");
 /// Where a worker builds at once, and says something else each time: two that say the same share.
 pub(crate) const PROBE: &str = "/probe";
 
-/// What one request may be held up by Redis: the default.
-pub(crate) const BUDGET: Duration = Duration::from_millis(250);
-
 /// One run of the handler.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Build {
@@ -59,6 +56,8 @@ pub(crate) struct WorkerOptions {
     pub(crate) case: Case,
     #[arg(long)]
     pub(crate) build_ms: u64,
+    #[arg(long)]
+    pub(crate) redis_budget_ms: u64,
     #[arg(long)]
     pub(crate) namespace: String,
     #[arg(long)]
@@ -83,7 +82,7 @@ pub(crate) async fn run(options: WorkerOptions) -> Result<(), Failed> {
 fn cache(options: &WorkerOptions) -> Result<Cache, Failed> {
     let builder = Cache::builder()
         .namespace(options.namespace.clone())
-        .redis_budget(BUDGET);
+        .redis_budget(Duration::from_millis(options.redis_budget_ms));
     let builder = match &options.redis {
         Some(url) => builder.redis(url.clone()),
         None => builder,

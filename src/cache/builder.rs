@@ -6,9 +6,10 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{BuildError, BuildErrorKind, Cache, Counters, Inner};
 #[cfg(feature = "redis")]
-use crate::RedisConfig;
+use crate::{RedisConfig, shared::redis::Secret};
 use crate::{
     body::Memory,
+    entry::codec::Compression,
     flight::Flights,
     local::Local,
     lock::LockManager,
@@ -43,6 +44,10 @@ pub struct CacheBuilder {
     redis: Option<RedisConfig>,
     pair: Option<(Arc<dyn Store>, LockManager)>,
     trust_local: Duration,
+    #[cfg(feature = "redis")]
+    event_secret: Option<Secret>,
+    #[cfg(feature = "compression")]
+    compress_over: Option<usize>,
 }
 
 impl Default for CacheBuilder {
@@ -62,6 +67,10 @@ impl Default for CacheBuilder {
             redis: None,
             pair: None,
             trust_local: Duration::ZERO,
+            #[cfg(feature = "redis")]
+            event_secret: None,
+            #[cfg(feature = "compression")]
+            compress_over: None,
         }
     }
 }
@@ -152,6 +161,38 @@ impl CacheBuilder {
         self
     }
 
+    /// Signs the messages by which the processes tell each other what happened (HMAC-SHA-256), and believes
+    /// only those that are signed so. At least 16 bytes, from a source of random numbers. Default: none are
+    /// signed, and all are believed.
+    ///
+    /// For a Redis where others may publish who are not this service. No message can make a process
+    /// serve what it should not, signed or not: they say that something has changed, and never to what.
+    /// But whoever can publish can have the local entries of all processes read anew from Redis, again and
+    /// again; with a secret, only by repeating messages that he has seen.
+    ///
+    /// A message that is not signed, or wrongly, is counted
+    /// ([`Stats::doubtful_events`](crate::Stats::doubtful_events)), logged once per change of state, and not
+    /// acted on. If it tells of a purge, Redis is asked what has been purged, and that is heeded. So
+    /// purges reach every process while only a part of a fleet has the secret, or part of it another one;
+    /// until all have it, those who wait for another process's build may learn up to a second later that
+    /// it has ended, and a purge may not count the others among those that acknowledged it.
+    ///
+    /// ```
+    /// use tower_stampede::Cache;
+    ///
+    /// # let secret_of_the_fleet = [7; 32];
+    /// let cache = Cache::builder()
+    ///     .redis("redis://127.0.0.1/")
+    ///     .event_secret(secret_of_the_fleet)
+    ///     .build()?;
+    /// # Ok::<_, tower_stampede::BuildError>(())
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn event_secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.event_secret = Some(Secret::new(secret.as_ref()));
+        self
+    }
+
     /// How long a lease outlives the worker that held it: after a crash, the others wait this long
     /// before one of them takes over. Renewed at a third of it while a build runs. Default: 3 s,
     /// shorter than the wait timeout.
@@ -163,6 +204,38 @@ impl CacheBuilder {
     /// How long one request may be held up by Redis, or by store and locks, in all. Default: 250 ms.
     pub fn redis_budget(mut self, budget: Duration) -> Self {
         self.redis_budget = budget;
+        self
+    }
+
+    /// Compresses bodies that are longer than so many bytes before they go into the shared tier: less of
+    /// its memory, and less to carry. Default: none are. 16 KiB is a good beginning.
+    ///
+    /// The local tier has bodies as they are, so that a hit there costs what it always does. What another
+    /// coding has made small already (`Content-Encoding`), and what would not become a tenth smaller, is
+    /// stored as it is. Bodies of more than 256 KiB are compressed and decompressed on a thread of
+    /// their own, so that they hold up nobody else.
+    ///
+    /// A worker reads what others have compressed whether it compresses or not, as long as it is built with
+    /// this feature. One without it takes such an entry for a miss, and its own build overwrites it: give
+    /// all workers the feature first, and then this option.
+    ///
+    /// No body is decompressed that says it is larger than
+    /// [`building_capacity`](Self::building_capacity): it counts as a miss.
+    ///
+    /// ```
+    /// use tower_stampede::Cache;
+    ///
+    /// # #[cfg(feature = "redis")] {
+    /// let cache = Cache::builder()
+    ///     .redis("redis://127.0.0.1/")
+    ///     .compress_over(16 * 1024)
+    ///     .build()?;
+    /// # }
+    /// # Ok::<_, tower_stampede::BuildError>(())
+    /// ```
+    #[cfg(feature = "compression")]
+    pub fn compress_over(mut self, bytes: usize) -> Self {
+        self.compress_over = Some(bytes);
         self
     }
 
@@ -205,6 +278,9 @@ impl CacheBuilder {
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
         use crate::shared::redis::{RedisTier, Settings};
 
+        if self.event_secret.as_ref().is_some_and(Secret::is_too_short) {
+            return Err(BuildError::new(BuildErrorKind::EventSecret));
+        }
         let Some(redis) = &self.redis else {
             return Ok(self.paired());
         };
@@ -216,8 +292,21 @@ impl CacheBuilder {
             namespace: self.namespace.clone(),
             lease_ttl: self.lease_ttl,
             command_timeout: self.redis_budget,
+            compression: self.compression(),
+            event_secret: self.event_secret.clone(),
         };
         Ok(Some(Arc::new(RedisTier::new(server, settings))))
+    }
+
+    #[cfg(feature = "compression")]
+    fn compression(&self) -> Compression {
+        Compression::new(self.compress_over, self.building)
+    }
+
+    #[cfg(not(feature = "compression"))]
+    #[expect(clippy::unused_self, reason = "with the feature it has a say")]
+    fn compression(&self) -> Compression {
+        Compression::NONE
     }
 
     #[cfg(not(feature = "redis"))]

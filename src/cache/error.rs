@@ -33,6 +33,8 @@ pub enum BuildErrorKind {
     RedisBudget,
     /// `redis` and `store`: a cache has one shared tier.
     TwoTiers,
+    /// `event_secret`: shorter than 16 bytes.
+    EventSecret,
 }
 
 impl BuildError {
@@ -74,6 +76,7 @@ impl BuildErrorKind {
             Self::LeaseTtl => "lease_ttl: must be between 100 ms and an hour",
             Self::TwoTiers => "redis and store: only one of them can be set",
             Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
+            Self::EventSecret => "event_secret: must be at least 16 bytes long",
         }
     }
 }

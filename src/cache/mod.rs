@@ -121,15 +121,17 @@ impl Cache {
     /// What has happened so far in this process.
     pub fn stats(&self) -> Stats {
         let (entries, bytes) = self.0.local.size();
+        let shared = self.0.shared.as_ref();
         let stats = Stats {
             entries,
             bytes,
             flights: self.0.flights.len(),
             waiters: self.0.flights.waiters(),
             building_bytes: self.0.memory.used(),
+            doubtful_events: shared.map_or(0, |shared| shared.coherence.doubts()),
             ..self.0.counters.read()
         };
-        match &self.0.shared {
+        match shared {
             Some(shared) => shared.stats(stats),
             None => stats,
         }

@@ -33,6 +33,9 @@ pub struct Stats {
     /// Builds that the shared tier refused to store, since a purge had overtaken them, or their lease had been
     /// lost unnoticed.
     pub fenced_fills: u64,
+    /// Messages of other processes that were not believed: not signed as
+    /// [`event_secret`](crate::CacheBuilder::event_secret) demands, or of an unknown form.
+    pub doubtful_events: u64,
     /// Local entries.
     pub entries: u64,
     /// Their bytes.

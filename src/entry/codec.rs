@@ -8,44 +8,29 @@
 //! as it is, so that a reply becomes an entry without copying it. Whatever does not decode is no
 //! entry: `None`, never an error.
 
+mod compressed;
+mod label;
+mod pieces;
+
 use std::{sync::Arc, time::Duration};
 
 use bytes::{BufMut as _, Bytes};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
+pub(crate) use self::{
+    compressed::Compression,
+    label::{Kind, Label},
+};
+use self::{
+    label::{HEAD, TAG},
+    pieces::{Reader, write_block},
+};
 use super::{Built, Entry, Fields, Head, Lifetime, Origin, Variant};
-use crate::{key::Digest, purges::Moment, time::TierTime, token::Token};
+use crate::{key::Digest, purges::Moment, time::TierTime};
 
 /// The version of this form; it is part of the names of the keys in the shared tier.
 pub(crate) const VERSION: &str = "1";
-
-const MAGIC: &[u8] = b"TSE1";
-/// Magic, kind, token, began, life, window, proof, number of tags.
-const HEAD: usize = 4 + 1 + 32 + 16 + 13 + 13 + 32 + 3;
-const TAG: usize = 32;
-
-/// What the scripts know of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Label {
-    pub(crate) kind: Kind,
-    pub(crate) token: Token,
-    /// The tier's time when the build's lease was granted, in microseconds.
-    pub(crate) began: u64,
-    /// How long the value is kept, from the fill on.
-    pub(crate) life: Duration,
-    /// How much of that it is stale.
-    pub(crate) window: Duration,
-    pub(crate) proof: [u8; 32],
-}
-
-/// What a value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Entry,
-    /// Only what the resource varies by.
-    Variants,
-}
 
 /// A decoded value.
 #[derive(Debug)]
@@ -62,60 +47,6 @@ pub(crate) struct Asked {
     /// How much of that a soft purge has taken away already.
     pub(crate) cut: Duration,
     pub(crate) began: Moment,
-}
-
-impl Label {
-    fn write(&self, tags: &[Digest], out: &mut Vec<u8>) {
-        out.extend_from_slice(MAGIC);
-        out.push(match self.kind {
-            Kind::Entry => b'E',
-            Kind::Variants => b'V',
-        });
-        out.extend_from_slice(self.token.as_str().as_bytes());
-        let numbers = format!(
-            "{:016}{:013}{:013}",
-            self.began,
-            self.life.as_millis(),
-            self.window.as_millis()
-        );
-        out.extend_from_slice(numbers.as_bytes());
-        out.extend_from_slice(&self.proof);
-        out.extend_from_slice(format!("{:03}", tags.len()).as_bytes());
-        for tag in tags {
-            out.extend_from_slice(tag.to_string().as_bytes());
-        }
-    }
-
-    /// Reads a value's label, and where its tags end.
-    pub(crate) fn read(value: &[u8]) -> Option<(Self, Vec<Digest>, usize)> {
-        let mut reader = Reader(value);
-        (reader.take(MAGIC.len())? == MAGIC).then_some(())?;
-        let kind = match reader.take(1)? {
-            b"E" => Kind::Entry,
-            b"V" => Kind::Variants,
-            _ => return None,
-        };
-        let token = Token::parse(reader.text(32)?)?;
-        let began = reader.number(16)?;
-        let life = Duration::from_millis(reader.number(13)?);
-        let window = Duration::from_millis(reader.number(13)?);
-        let proof = reader.take(32)?.try_into().ok()?;
-        let count = usize::try_from(reader.number(3)?).ok()?;
-        // A head alone, without its tags, is what the scripts send of a value that the caller has.
-        let sent = if value.len() == HEAD { 0 } else { count };
-        let tags = (0..sent)
-            .map(|_| Digest::parse(reader.take(TAG)?))
-            .collect::<Option<_>>()?;
-        let label = Self {
-            kind,
-            token,
-            began,
-            life,
-            window,
-            proof,
-        };
-        Some((label, tags, HEAD + count * TAG))
-    }
 }
 
 /// An entry as the shared tier keeps it.
@@ -150,7 +81,7 @@ pub(crate) fn encode_response(entry: &Entry) -> Vec<u8> {
     out
 }
 
-/// Decodes a labelled value.
+/// Decodes a labelled value. One whose body is compressed is unpacked before, by [`Compression`].
 pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
     let (label, tags, at) = Label::read(value)?;
     let rest = value.get(at..)?;
@@ -167,6 +98,8 @@ pub(crate) fn decode(value: &Bytes, asked: Asked) -> Option<Decoded> {
             entry.set_token(label.token);
             Some(Decoded::Entry(Arc::new(entry)))
         }
+        // It has to be unpacked first.
+        Kind::Compressed => None,
     }
 }
 
@@ -354,51 +287,6 @@ fn read_fields(reader: &mut Reader<'_>) -> Option<Fields> {
     (0..count)
         .map(|_| HeaderName::from_bytes(reader.block()?).ok())
         .collect()
-}
-
-fn write_block(block: &[u8], out: &mut Vec<u8>) {
-    out.put_u32(u32::try_from(block.len()).unwrap_or(u32::MAX));
-    out.extend_from_slice(block);
-}
-
-/// Takes a value apart; `None` as soon as it is too short.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn text(&mut self, length: usize) -> Option<&'a str> {
-        std::str::from_utf8(self.take(length)?).ok()
-    }
-
-    fn number(&mut self, digits: usize) -> Option<u64> {
-        self.text(digits)?.parse().ok()
-    }
-
-    fn block(&mut self) -> Option<&'a [u8]> {
-        let length = usize::try_from(self.u32()?).ok()?;
-        self.take(length)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1)?.first().copied()
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        Some(u16::from_be_bytes(self.take(2)?.try_into().ok()?))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! [`Route`]: what commands of one kind go over.
 
-use redis::FromRedisValue;
+use redis::{Cmd, FromRedisValue};
 use tokio::time::Instant;
 
 use super::{Call, Error, Health, Link, Script, Server, Settings, cluster::Router};
@@ -49,13 +49,35 @@ impl Route {
         }
     }
 
+    /// Sends one command that is about `key`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Link::query_by`].
+    pub(crate) async fn query<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        key: &str,
+    ) -> Result<T, Error> {
+        self.query_by(command, key, self.usual_deadline()).await
+    }
+
     /// The value of a key; empty without one.
     pub(crate) async fn read_by(&self, key: &str, deadline: Instant) -> Result<Vec<u8>, Error> {
         let mut get = redis::cmd("GET");
         get.arg(key);
+        self.query_by(&get, key, deadline).await
+    }
+
+    async fn query_by<T: FromRedisValue>(
+        &self,
+        command: &Cmd,
+        key: &str,
+        deadline: Instant,
+    ) -> Result<T, Error> {
         match self {
-            Self::One(link) => link.query_by(&get, deadline).await,
-            Self::Many(router) => Box::pin(router.query(&get, Some(key), deadline)).await,
+            Self::One(link) => link.query_by(command, deadline).await,
+            Self::Many(router) => Box::pin(router.query(command, Some(key), deadline)).await,
         }
     }
 

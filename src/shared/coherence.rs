@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -28,6 +28,7 @@ pub(crate) struct Coherence {
     /// Whether anything has been asked of the tier that an event could have been missed for.
     heard: watch::Sender<bool>,
     watched: Mutex<HashMap<Digest, watch::Sender<()>>>,
+    doubtful: AtomicU64,
 }
 
 impl Coherence {
@@ -37,6 +38,7 @@ impl Coherence {
             proven: AtomicBool::new(false),
             heard: watch::Sender::new(false),
             watched: Mutex::default(),
+            doubtful: AtomicU64::new(0),
         })
     }
 
@@ -95,6 +97,16 @@ impl Coherence {
     /// Another process (or this one) has purged.
     pub(crate) fn purged(&self, purge: Purge) {
         self.purges.purge(purge);
+    }
+
+    /// A message was not believed.
+    pub(crate) fn doubted(&self) {
+        self.doubtful.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many messages were not believed.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubtful.load(Ordering::Relaxed)
     }
 
     /// Something happened to `resource`.

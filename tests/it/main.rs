@@ -41,6 +41,9 @@ mod coalescing;
 #[cfg(test)]
 mod compose;
 #[cfg(test)]
+#[cfg(all(feature = "compression", feature = "redis"))]
+mod compression;
+#[cfg(test)]
 #[cfg(feature = "redis")]
 mod connecting;
 #[cfg(test)]
@@ -53,6 +56,9 @@ mod credentials;
 mod defaults;
 #[cfg(test)]
 mod endings;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod events;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod examples;

@@ -41,6 +41,10 @@ fn what_is_impossible_is_refused_by_name() {
             Some(BuildErrorKind::RedisBudget)
         );
     }
+    assert_eq!(
+        refusal(|b| b.event_secret("fifteen letters")),
+        Some(BuildErrorKind::EventSecret)
+    );
     for url in ["", "127.0.0.1", "http://127.0.0.1/"] {
         assert_eq!(
             refusal(|b| b.redis(url)),
@@ -74,6 +78,7 @@ fn what_is_at_a_limit_is_taken_and_no_server_is_needed_for_that() {
     assert_eq!(refusal(|b| b.namespace("shop:v2.1_b-c")), None);
     assert_eq!(refusal(|b| b.lease_ttl(Duration::from_millis(100))), None);
     assert_eq!(refusal(|b| b.redis_budget(Duration::from_secs(60))), None);
+    assert_eq!(refusal(|b| b.event_secret("sixteen letters!")), None);
 }
 
 /// What is warned of a layer that waits for so many seconds.

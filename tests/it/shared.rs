@@ -457,6 +457,7 @@ fn garbage(value: &[u8]) -> HashMap<&'static str, Vec<u8>> {
         ("version 0", with(3, b'0')),
         ("version 99", with(3, b'c')),
         ("unknown kind", with(4, b'?')),
+        ("compressed, and is not", with(4, b'Z')),
         ("garbled token", with(10, 0xff)),
         ("garbled time", with(40, b'x')),
         ("garbled life", with(55, b'x')),

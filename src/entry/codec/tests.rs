@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::token::Token;
 
-fn label(kind: Kind) -> Label {
+pub(super) fn label(kind: Kind) -> Label {
     Label {
         kind,
         token: Token::parse("0123456789abcdef0123456789abcdef").unwrap(),
@@ -13,7 +14,7 @@ fn label(kind: Kind) -> Label {
     }
 }
 
-fn asked(left: Duration) -> Asked {
+pub(super) fn asked(left: Duration) -> Asked {
     Asked {
         sent: Instant::now(),
         left,
@@ -22,7 +23,7 @@ fn asked(left: Duration) -> Asked {
     }
 }
 
-fn entry() -> Entry {
+pub(super) fn entry() -> Entry {
     let mut headers = HeaderMap::new();
     headers.append("set-thing", HeaderValue::from_static("one"));
     headers.append("set-thing", HeaderValue::from_static("two"));

@@ -127,6 +127,9 @@ impl RedisTier {
                 _ => return Ok(Value::Unusable),
             }
         };
+        let Some(whole) = self.compression.unpack(whole).await else {
+            return Ok(Value::Unusable);
+        };
         Ok(match codec::decode(&whole, asked) {
             Some(Decoded::Entry(entry)) => Value::Entry(entry),
             Some(Decoded::Variants(fields)) => Value::Variants(fields),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, events, held, millis};
+use super::{FILL, LARGEST_INLINE, RELEASE, RedisTier, held, millis};
 use crate::{
     entry::{
         Entry,
@@ -49,6 +49,7 @@ impl RedisTier {
             proof: place.proof,
         };
         let value = codec::encode(entry, &label);
+        let value = self.compression.pack(entry, value).await;
         let record = variants_record(&fill, label);
         let mut call = Call::new()
             .key(self.names.entry(&place))
@@ -61,11 +62,11 @@ impl RedisTier {
             .key(self.names.failure(&lease.place, lease.slot))
             .arg(lease.token.as_str())
             .arg(lease.began.0)
-            .arg(value)
+            .arg(&*value)
             .arg(millis(life))
             .arg(record)
             .arg(self.names.channel())
-            .arg(events::woken(place.resource));
+            .arg(self.events.woken(place.resource));
         for tag in &entry.tags {
             call = call.arg(tag.to_string());
         }
@@ -105,7 +106,7 @@ impl RedisTier {
             .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
-            .arg(events::woken(lease.place.resource));
+            .arg(self.events.woken(lease.place.resource));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

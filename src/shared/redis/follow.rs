@@ -9,9 +9,11 @@ use std::{
 use tokio::task::AbortHandle;
 
 use super::{
-    events::{Caller, Event},
+    doubts::Doubts,
+    events::{Caller, Event, Events, Heard},
     heeded::Heeded,
     names::Names,
+    record::{News, Record},
 };
 use crate::{
     link::{Health, Listener, Route, Server, Settings, Signal, Subscription},
@@ -24,14 +26,20 @@ use crate::{
 pub(super) struct Follow {
     subscription: Subscription,
     names: Names,
+    events: Arc<Events>,
     heeded: Arc<Heeded>,
     link: Route,
     task: Mutex<Option<AbortHandle>>,
 }
 
 impl Follow {
-    /// `link` is for answering those who purge.
-    pub(super) fn new(server: Server, timeout: Duration, names: Names, link: Route) -> Self {
+    /// `link` is for answering those who purge, and for asking what has been purged.
+    pub(super) fn new(
+        server: Server,
+        timeout: Duration,
+        (names, events): (Names, Arc<Events>),
+        link: Route,
+    ) -> Self {
         let settings = Settings {
             connect_timeout: timeout,
             command_timeout: timeout,
@@ -40,6 +48,7 @@ impl Follow {
         Self {
             subscription: Subscription::new(server, settings),
             names,
+            events,
             heeded: Arc::new(Heeded::default()),
             link,
             task: Mutex::default(),
@@ -61,15 +70,17 @@ impl Follow {
             return;
         }
         let events = self.subscription.listen(&self.names.channel());
-        let answers = self.names.answers(self.heeded.process());
+        let answers = self.names.answers(self.events.origin());
         let answers = self.subscription.listen(&answers);
         let hearing = Hearing {
             coherence: Arc::downgrade(coherence),
             heeded: Arc::clone(&self.heeded),
             names: self.names.clone(),
+            events: Arc::clone(&self.events),
             link: self.link.clone(),
+            channel: Channel::Open,
         };
-        let listening = listen(events, answers, hearing);
+        let listening = hearing.listen(events, answers);
         *task = task::spawn(listening).map(|task| task.abort_handle());
     }
 }
@@ -88,60 +99,114 @@ struct Hearing {
     coherence: Weak<Coherence>,
     heeded: Arc<Heeded>,
     names: Names,
-    /// Over which it answers those who purge.
+    events: Arc<Events>,
+    /// Over which it answers those who purge, and asks what has been purged.
     link: Route,
+    channel: Channel,
 }
 
-async fn listen(mut events: Listener, mut answers: Listener, hearing: Hearing) {
-    let mut channel = Channel::Open;
-    loop {
-        let signal = tokio::select! {
-            signal = events.next() => signal,
-            signal = answers.next() => {
-                if let Signal::Message(purge) = signal {
-                    hearing.heeded.answered(&purge);
+/// What a process is told next.
+enum Next {
+    Event(Signal),
+    Answer(Signal),
+    News(News, Vec<Caller>),
+}
+
+impl Hearing {
+    async fn listen(mut self, mut events: Listener, mut answers: Listener) {
+        let mut doubts = Doubts::new(self.record());
+        loop {
+            let next = tokio::select! {
+                signal = events.next() => Next::Event(signal),
+                signal = answers.next() => Next::Answer(signal),
+                (news, callers) = doubts.answered() => Next::News(news, callers),
+            };
+            let Some(coherence) = self.coherence.upgrade() else {
+                return;
+            };
+            match next {
+                Next::Event(Signal::Message(message)) | Next::Answer(Signal::Message(message)) => {
+                    self.hear(&message, &coherence, &mut doubts);
                 }
-                continue;
+                Next::Event(signal) => self.changed(signal, &coherence, &mut doubts).await,
+                Next::Answer(_) => {}
+                Next::News(news, callers) => {
+                    heed(news, &coherence);
+                    for caller in &callers {
+                        self.answer(caller);
+                    }
+                }
             }
-        };
-        let Some(coherence) = hearing.coherence.upgrade() else {
-            return;
-        };
+        }
+    }
+
+    fn record(&self) -> Record {
+        Record::new(&self.link, self.names.sets_of_tags())
+    }
+
+    /// The channel has begun or ceased to tell.
+    async fn changed(&mut self, signal: Signal, coherence: &Coherence, doubts: &mut Doubts) {
         match signal {
             Signal::Subscribed => {
-                channel = Channel::Open;
+                self.channel = Channel::Open;
+                let mut record = self.record();
+                if self.events.are_signed() {
+                    // Before anything is kept that a purge could be missed of.
+                    record.start().await;
+                }
+                doubts.renew(record);
                 coherence.resumed();
             }
-            Signal::Lost => coherence.interrupted(),
             Signal::Refused(error) => {
                 // The server is asked again and again, and refuses each time.
-                if mem::replace(&mut channel, Channel::Refused) == Channel::Open {
+                if mem::replace(&mut self.channel, Channel::Refused) == Channel::Open {
                     tracing::warn!(%error, "the events' channel is refused: every hit asks Redis");
                 }
                 coherence.interrupted();
             }
-            Signal::Message(message) => match Event::parse(&message) {
-                Some(Event::Woken(resource)) => coherence.wake(resource),
-                Some(Event::Purged(purge, caller)) => {
-                    coherence.purged(purge);
-                    if let Some(caller) = caller {
-                        hearing.answer(&caller);
-                    }
-                }
-                None => tracing::debug!("an event makes no sense and is ignored"),
-            },
+            Signal::Lost | Signal::Message(_) => coherence.interrupted(),
         }
     }
-}
 
-impl Hearing {
+    fn hear(&self, message: &[u8], coherence: &Coherence, doubts: &mut Doubts) {
+        match self.events.hear(message) {
+            Heard::Told(event) => {
+                doubts.tell_of_calm();
+                self.act(event, coherence);
+            }
+            Heard::Doubtful(flaw, event) => {
+                coherence.doubted();
+                doubts.tell(flaw);
+                match event {
+                    // Whoever waits looks again in a moment by himself, and counts only those he believes.
+                    Some(Event::Woken(_) | Event::Heeded(_)) => {}
+                    Some(Event::Purged(_, caller)) => doubts.doubt(caller),
+                    None => doubts.doubt(None),
+                }
+            }
+        }
+    }
+
+    fn act(&self, event: Event, coherence: &Coherence) {
+        match event {
+            Event::Woken(resource) => coherence.wake(resource),
+            Event::Purged(purge, caller) => {
+                coherence.purged(purge);
+                if let Some(caller) = caller {
+                    self.answer(&caller);
+                }
+            }
+            Event::Heeded(answer) => self.heeded.answered(&answer),
+        }
+    }
+
     /// Tells the one who purged that it has been heeded here.
     fn answer(&self, caller: &Caller) {
         let channel = self.names.answers(&caller.process);
-        let (link, purge) = (self.link.clone(), caller.purge.clone());
+        let (link, answer) = (self.link.clone(), self.events.heeded(&caller.purge));
         drop(task::spawn(async move {
             // Who purged counts this process out, then.
-            drop(link.publish(&channel, purge.as_str()).await);
+            drop(link.publish(&channel, &answer).await);
         }));
     }
 }
@@ -151,6 +216,18 @@ impl Drop for Hearing {
     fn drop(&mut self) {
         if let Some(coherence) = self.coherence.upgrade() {
             coherence.interrupted();
+        }
+    }
+}
+
+/// Heeds what the server says has been purged.
+fn heed(news: News, coherence: &Coherence) {
+    match news {
+        News::Purged(purges) => purges.into_iter().for_each(|purge| coherence.purged(purge)),
+        // As if the events had been interrupted until now.
+        News::Unknown => {
+            coherence.interrupted();
+            coherence.resumed();
         }
     }
 }

@@ -1,55 +1,51 @@
 //! Counting the processes that have heeded a purge.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use tokio::sync::watch;
 
-use super::events::Caller;
+use super::events::Answer;
 use crate::token::Token;
 
-/// The purges of this process that it waits to be heeded.
-#[derive(Debug)]
+/// The purges of this process that it waits to be heeded, by name.
+#[derive(Debug, Default)]
 pub(super) struct Heeded {
-    process: Token,
-    counts: Mutex<HashMap<String, Weak<watch::Sender<usize>>>>,
+    expected: Mutex<HashMap<Token, Expected>>,
 }
 
-impl Default for Heeded {
-    fn default() -> Self {
-        Self {
-            process: Token::label(),
-            counts: Mutex::default(),
-        }
-    }
+#[derive(Debug)]
+struct Expected {
+    count: Weak<watch::Sender<usize>>,
+    /// Each process counts once, however often it answers.
+    heard: HashSet<Token>,
 }
 
 impl Heeded {
-    pub(super) fn process(&self) -> &Token {
-        &self.process
-    }
-
-    /// Registers a purge: what its event says of the caller, and the count of those who answer.
-    /// Dropped, the count ends.
-    pub(super) fn expect(&self) -> (Caller, Arc<watch::Sender<usize>>) {
+    /// Registers a purge: its name, and the count of those who answer. Dropped, the count ends.
+    pub(super) fn expect(&self) -> (Token, Arc<watch::Sender<usize>>) {
         let purge = Token::label();
         let count = Arc::new(watch::Sender::new(0));
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.retain(|_, count| count.strong_count() > 0);
-        counts.insert(purge.as_str().to_owned(), Arc::downgrade(&count));
-        let process = self.process.clone();
-        (Caller { process, purge }, count)
+        let mut all = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, expected| expected.count.strong_count() > 0);
+        let expected = Expected {
+            count: Arc::downgrade(&count),
+            heard: HashSet::new(),
+        };
+        all.insert(purge.clone(), expected);
+        (purge, count)
     }
 
-    /// One more process has heeded the purge of this name.
-    pub(super) fn answered(&self, purge: &[u8]) {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = std::str::from_utf8(purge)
-            .ok()
-            .and_then(|purge| counts.get(purge)?.upgrade());
-        if let Some(count) = count {
+    /// One more process has heeded a purge.
+    pub(super) fn answered(&self, Answer { process, purge }: &Answer) {
+        let mut all = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(expected) = all.get_mut(purge) else {
+            return;
+        };
+        let count = expected.count.upgrade();
+        if let Some(count) = count.filter(|_| expected.heard.insert(process.clone())) {
             count.send_modify(|count| *count += 1);
         }
     }
@@ -59,22 +55,39 @@ impl Heeded {
 mod tests {
     use super::*;
 
+    fn answer(purge: &Token) -> Answer {
+        Answer {
+            process: Token::label(),
+            purge: purge.clone(),
+        }
+    }
+
     #[test]
     fn answers_are_counted_for_their_own_purge_while_somebody_waits() {
         let heeded = Heeded::default();
         let (one, of_one) = heeded.expect();
         let (_other, of_other) = heeded.expect();
-        let one = one.purge.as_str().as_bytes();
 
-        heeded.answered(one);
-        heeded.answered(one);
-        heeded.answered(Token::label().as_str().as_bytes());
-        heeded.answered(b"\xff garbage");
+        heeded.answered(&answer(&one));
+        heeded.answered(&answer(&one));
+        heeded.answered(&answer(&Token::label()));
 
         assert_eq!((*of_one.borrow(), *of_other.borrow()), (2, 0));
         drop((of_one, of_other));
-        heeded.answered(one);
+        heeded.answered(&answer(&one));
         let _next = heeded.expect();
-        assert_eq!(heeded.counts.lock().unwrap().len(), 1);
+        assert_eq!(heeded.expected.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_answers_twice_counts_once() {
+        let heeded = Heeded::default();
+        let (purge, count) = heeded.expect();
+        let answer = answer(&purge);
+
+        heeded.answered(&answer);
+        heeded.answered(&answer);
+
+        assert_eq!(*count.borrow(), 1);
     }
 }

@@ -5,19 +5,22 @@
 //! Cluster the first three are one to each node.
 
 mod claims;
+mod doubts;
 mod endings;
 mod events;
 mod follow;
 mod heeded;
 mod names;
 mod purge;
+mod record;
 mod shards;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
-use self::{follow::Follow, names::Names, shards::Spread};
+pub(crate) use self::events::Secret;
+use self::{events::Events, follow::Follow, names::Names, shards::Spread};
 use super::{
     Answers, Claim, Claimed, Coherence, Effect, Fault, Fill, Filled, Held, Lease, Outage, Release,
     Tier,
@@ -26,6 +29,7 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
+    entry::codec::Compression,
     link::{self, Call, Error, Route, Script, Server},
     purges::Purge,
     task,
@@ -58,12 +62,15 @@ pub(crate) struct Settings {
     pub(crate) namespace: String,
     pub(crate) lease_ttl: Duration,
     pub(crate) command_timeout: Duration,
+    pub(crate) compression: Compression,
+    pub(crate) event_secret: Option<Secret>,
 }
 
 /// A Redis that the workers share.
 #[derive(Debug)]
 pub(crate) struct RedisTier {
     names: Names,
+    events: Arc<Events>,
     claims: Route,
     fills: Route,
     leases: Route,
@@ -73,6 +80,7 @@ pub(crate) struct RedisTier {
     purges: Semaphore,
     lease_ttl: Duration,
     realm: String,
+    compression: Compression,
 }
 
 impl RedisTier {
@@ -95,6 +103,8 @@ impl RedisTier {
             None => Spread::Whole,
         };
         let realm = format!("{} {}", settings.namespace, server.address());
+        let secret = settings.event_secret;
+        let events = Arc::new(Events::new(settings.namespace.clone(), secret));
         let names = Names::new(settings.namespace, spread);
         let leases = link("leases", FILL_TIMEOUT);
         Self {
@@ -103,15 +113,17 @@ impl RedisTier {
             follow: Follow::new(
                 server.clone(),
                 settings.command_timeout,
-                names.clone(),
+                (names.clone(), Arc::clone(&events)),
                 leases.clone(),
             ),
+            events,
             leases,
             names,
             unusable: Unusable::default(),
             lease_ttl: settings.lease_ttl,
             realm,
             purges: Semaphore::new(purge::AT_ONCE),
+            compression: settings.compression,
         }
     }
 }

@@ -111,6 +111,14 @@ impl Names {
         shards::hash_tags().map(|tag| self.tags_of_shard(tag))
     }
 
+    /// All sets of purged tags there are.
+    pub(super) fn sets_of_tags(&self) -> Vec<String> {
+        match self.spread {
+            Spread::Whole => vec![self.all_tags()],
+            Spread::Sharded => self.tags_of_shards().collect(),
+        }
+    }
+
     fn tags_of_shard(&self, tag: u16) -> String {
         format!("{}:{{{tag}}}:tags", self.namespace)
     }

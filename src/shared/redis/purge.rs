@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{sync::watch, task::JoinSet};
 
-use super::{PURGE, RedisTier, events, events::Caller, names};
+use super::{PURGE, RedisTier, names};
 use crate::{
     link::{Call, Error, Kind, Route, Router},
     purges::Purge,
@@ -38,9 +38,9 @@ impl RedisTier {
             Answers::Wanted => Some(self.follow.heeded().expect()),
             Answers::Unwanted => None,
         };
-        let (caller, heeded): (Option<Caller>, _) = expected.unzip();
+        let (name, heeded) = expected.unzip();
         News {
-            message: events::purged(purge, caller.as_ref()),
+            message: self.events.purged(purge, name.as_ref()),
             heeded,
         }
     }

@@ -1,5 +1,8 @@
 //! The scripts on a real server: each is idempotent for its token.
 
+#[cfg(feature = "compression")]
+mod mixed;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
@@ -18,10 +21,16 @@ use crate::{
 const AMPLE: Duration = Duration::from_secs(20);
 
 fn tier(server: &RedisServer) -> RedisTier {
+    tier_with(server, Compression::NONE)
+}
+
+fn tier_with(server: &RedisServer, compression: Compression) -> RedisTier {
     let settings = Settings {
         namespace: "test".to_owned(),
         lease_ttl: AMPLE,
         command_timeout: AMPLE,
+        compression,
+        event_secret: None,
     };
     RedisTier::new(&server.client(), settings)
 }
