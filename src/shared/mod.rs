@@ -320,9 +320,9 @@ impl Shared {
             Err(outage) => {
                 self.failed(operation, outage);
                 match outage.fault.sign() {
-                    Sign::Gone => permit.failed(outage.cause()),
+                    Sign::Gone => permit.failed(outage.reason()),
                     Sign::There => {
-                        notice.refused(outage.cause());
+                        notice.refused(outage.reason());
                         permit.succeeded();
                     }
                     Sign::None => drop(permit),

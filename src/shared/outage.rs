@@ -69,7 +69,7 @@ impl Outage {
     }
 
     /// What led to it, for a line in the log.
-    pub(super) fn cause(&self) -> impl fmt::Display {
+    pub(super) fn reason(&self) -> impl fmt::Display {
         Cause(&*self.source)
     }
 
