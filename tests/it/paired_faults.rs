@@ -14,6 +14,7 @@ use tower_stampede::{
 use crate::support::{
     log::Log,
     memcached::MemcachedServer,
+    pairs::Pair,
     redis::RedisServer,
     worker::{AMPLE, Handler, Worker, failing, layer, settled, text, until, waiting},
 };
@@ -230,27 +231,17 @@ async fn what_the_store_does_not_take_is_delivered_told_once_and_kept_here() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_waited_for_what_is_too_large_build_together_and_not_in_turn() {
-    let (memcached, redis) = (MemcachedServer::start(), RedisServer::start());
+    let pair = Pair::Servers(MemcachedServer::start(), RedisServer::start());
     let large = |_: usize, _: &_| Response::new(Full::from(vec![b'x'; 2_000_000]));
     let handler = Handler::held();
-    let caches = [0; 4].map(|_| hasty(&memcached, &redis));
+    let caches = [0; 4].map(|_| pair.cache());
     let workers = caches
         .each_ref()
         .map(|cache| handler.worker(&layer(cache), large));
     let herds = workers.each_ref().map(|worker| worker.herd("/large", 1));
     handler.has_begun(1).await;
     waiting(&caches, 4).await;
-    until(|| {
-        let asked = |cache: &Cache| {
-            cache
-                .health()
-                .links
-                .iter()
-                .all(|link| link.latency.is_some())
-        };
-        caches.iter().all(asked)
-    })
-    .await;
+    pair.asked(&caches).await;
 
     handler.let_go_one();
     // Held as they are, none of them can have waited for another one.
@@ -325,6 +316,19 @@ async fn an_outage_is_logged_once_for_each_part() {
     memcached.restart();
     redis.restart();
     heals(&worker, &cache, &memcached).await;
+    let all_well = || {
+        let health = cache.health();
+        health
+            .links
+            .iter()
+            .all(|link| link.state == LinkState::Connected)
+    };
+    for path in paths("well", 10_000) {
+        worker.get(&path).await;
+        if all_well() {
+            break;
+        }
+    }
 
     for part in ["store", "locks"] {
         let part = format!("part=\"{part}\"");
