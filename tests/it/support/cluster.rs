@@ -18,7 +18,7 @@ const HERE: &str = "127.0.0.1";
 
 /// A node that is silent for so long (ms) is taken for dead: on a machine under load, none by mistake.
 const NODE_TIMEOUT: &str = "5000";
-/// The same where one is to die.
+/// The same where one is to die, and at the start, since the nodes tell each other the more the shorter it is.
 const SHORT_NODE_TIMEOUT: &str = "1000";
 
 pub struct Cluster {
@@ -96,6 +96,7 @@ impl Cluster {
         cluster.introduce();
         cluster.add_replicas().await;
         until(|| cluster.nodes.iter().all(|node| is_ready(node, count))).await;
+        cluster.takes_for_dead_after(NODE_TIMEOUT);
         cluster
     }
 
@@ -136,8 +137,11 @@ impl Cluster {
 
     /// From now on, a node that is silent is soon taken for dead.
     pub fn expects_the_worst(&self) {
-        let words = ["CONFIG", "SET", "cluster-node-timeout", SHORT_NODE_TIMEOUT];
-        self.everywhere::<()>(&words);
+        self.takes_for_dead_after(SHORT_NODE_TIMEOUT);
+    }
+
+    fn takes_for_dead_after(&self, millis: &str) {
+        self.everywhere::<()>(&["CONFIG", "SET", "cluster-node-timeout", millis]);
     }
 
     pub fn urls(&self) -> Vec<String> {
@@ -248,7 +252,9 @@ fn node(options: &(dyn Fn() -> Vec<String> + Sync)) -> RedisServer {
         let own = [
             ["--cluster-enabled", "yes"],
             ["--cluster-port", &bus],
-            ["--cluster-node-timeout", NODE_TIMEOUT],
+            ["--cluster-node-timeout", SHORT_NODE_TIMEOUT],
+            ["--repl-diskless-sync-delay", "0"],
+            ["--repl-ping-replica-period", "1"],
         ];
         let own = own.iter().flatten().map(|&word| word.to_owned());
         own.chain(options()).collect()
