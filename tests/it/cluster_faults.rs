@@ -112,30 +112,33 @@ async fn a_frozen_master_costs_requests_their_budget_until_its_replica_takes_ove
 }
 
 #[tokio::test]
-async fn a_part_that_is_down_keeps_no_other_part_from_being_shared() {
+async fn parts_that_are_down_keep_no_other_part_from_being_shared() {
     let (log, _guard) = Log::start();
-    let mut cluster = Cluster::with_options(&["--cluster-require-full-coverage", "no"]).await;
+    let mut cluster = Cluster::start().await;
     // Long enough for a machine under load.
     let budget = Duration::from_secs(2);
     let cache = builder(cluster.config()).redis_budget(budget);
     let cache = cache.build().unwrap();
     let worker = Handler::open().worker(&layer(&cache), text);
     fill(&worker, &cache).await;
-
-    cluster.expects_the_worst();
-    cluster.nodes[0].kill();
-    let before = size(&cluster, 1) + size(&cluster, 2);
+    // What is left answers for its own part.
+    cluster.hopes_for_the_best();
+    for dead in 0..2 {
+        cluster.nodes[dead].kill();
+    }
+    let before = size(&cluster, 2);
     let start = Instant::now();
-    for at in 0..300 {
+
+    for at in 0..150 {
         let answer = worker.get(&format!("/meanwhile/{at}")).await;
         assert_eq!(answer.status, StatusCode::OK);
     }
     settled(&cache).await;
 
-    // 100 of them for the part that is down, none of which waited for long.
+    // 100 of them for the parts that are down, none of which waited for long.
     assert!(start.elapsed() < AMPLE, "{:?}", start.elapsed());
-    let stored = size(&cluster, 1) + size(&cluster, 2) - before;
-    assert!(stored > 150, "{stored}");
+    let stored = size(&cluster, 2) - before;
+    assert!(stored > 25, "{stored}");
     assert_eq!(log.lines("WARN", "opened"), [""; 0]);
 }
 

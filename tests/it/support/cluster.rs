@@ -140,6 +140,11 @@ impl Cluster {
         self.takes_for_dead_after(SHORT_NODE_TIMEOUT);
     }
 
+    /// From now on, nobody is taken for dead.
+    pub fn hopes_for_the_best(&self) {
+        self.takes_for_dead_after("600000");
+    }
+
     fn takes_for_dead_after(&self, millis: &str) {
         self.everywhere::<()>(&["CONFIG", "SET", "cluster-node-timeout", millis]);
     }
