@@ -117,6 +117,8 @@ mod operations;
 #[cfg(test)]
 mod paired;
 #[cfg(test)]
+mod paired_corners;
+#[cfg(test)]
 #[cfg(all(feature = "memcached", feature = "redis"))]
 mod paired_faults;
 #[cfg(test)]
