@@ -173,6 +173,8 @@ mod outcomes;
 #[cfg(test)]
 mod paired;
 #[cfg(test)]
+mod paired_corners;
+#[cfg(test)]
 #[cfg(all(feature = "memcached", feature = "redis"))]
 mod paired_faults;
 #[cfg(test)]
