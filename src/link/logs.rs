@@ -1,12 +1,9 @@
 //! One line for each change of a link's state.
 
-use std::{
-    error::Error as _,
-    fmt::{self, Display, Formatter},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{error::Error, state::Change};
+use crate::chain::Chain;
 
 /// `node`: which one of several servers it leads to.
 pub(super) fn changed(link: &'static str, node: Option<&str>, change: &Change) {
@@ -35,19 +32,4 @@ pub(super) fn cluster_unknown(cause: &Error) {
 
 pub(super) fn cluster_known() {
     tracing::info!("a node tells of the Cluster again");
-}
-
-/// An error and what led to it, on one line.
-struct Chain<'a>(&'a Error);
-
-impl Display for Chain<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-use crate::body::BoxError;
+use crate::{body::BoxError, chain::Chain};
 
 /// A failure of the tier. `Display` never shows a key or a value.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Outage {
 
     /// What led to it, for a line in the log.
     pub(super) fn reason(&self) -> impl fmt::Display {
-        Cause(&*self.source)
+        Chain(&*self.source)
     }
 
     /// Nobody is left to ask.
@@ -88,21 +88,6 @@ impl Outage {
             fault: Fault::Unreachable,
             source: "the breaker is open".into(),
         }
-    }
-}
-
-/// An error and what led to it, on one line.
-struct Cause<'a>(&'a (dyn Error + 'static));
-
-impl fmt::Display for Cause<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
     }
 }
 

@@ -8,7 +8,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::cache::{LinkHealth, LinkState};
+use crate::{
+    cache::{LinkHealth, LinkState},
+    chain::Chain,
+};
 
 /// What is known of one part.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ impl Gauge {
 
     /// It has not.
     pub(super) fn failed(&self, error: &(dyn Error + 'static)) {
-        let told = chain(error);
+        let told = Chain(error).to_string();
         let mut reading = self.reading();
         reading.failures += 1;
         reading.last_error = Some(told.clone());
@@ -94,18 +97,6 @@ impl Reading {
         self.since = Instant::now();
         Some(std::mem::replace(&mut self.state, state))
     }
-}
-
-/// An error and what led to it, on one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut told = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        told.push_str(": ");
-        told.push_str(&error.to_string());
-        source = error.source();
-    }
-    told
 }
 
 #[cfg(test)]
