@@ -318,12 +318,8 @@ impl CacheBuilder {
     fn paired(&self) -> Option<Arc<dyn Tier>> {
         let (store, locks) = self.pair.clone()?;
         let namespace = self.namespace.clone();
-        Some(Arc::new(PairedTier::new(
-            store,
-            locks,
-            namespace,
-            self.lease_ttl,
-        )))
+        let terms = (self.lease_ttl, self.compression());
+        Some(Arc::new(PairedTier::new(store, locks, namespace, terms)))
     }
 
     pub(super) fn assemble(self, tier: Option<Arc<dyn Tier>>) -> Cache {

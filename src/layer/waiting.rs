@@ -35,7 +35,8 @@ impl BufferLayer {
         self.with(|policy| policy.extra_builds = builds.max(1))
     }
 
-    /// How many requests may wait for one build. Default: 10 000; beyond, they fall back at once.
+    /// How many requests may wait for one build. Default: 10 000; beyond, they fall back at once. As
+    /// many may wait for an extra build ([`Fallback::Build`]); beyond that, they are rejected.
     pub fn max_waiters(self, waiters: usize) -> Self {
         self.with(|policy| policy.waiters.per_flight = waiters.max(1))
     }

@@ -7,6 +7,7 @@ use tower_stampede::Cache;
 use crate::{
     shared::entry_of,
     support::{
+        pairs::Pair,
         redis::RedisServer,
         worker::{Handler, Incoming, Outgoing, builder, cache, layer, settled},
     },
@@ -213,5 +214,26 @@ async fn a_compressed_entry_that_is_damaged_is_a_miss_and_overwritten() {
             .await;
         assert_eq!(read.body, answer.body, "{name}");
         assert_eq!(handler.builds(), before + 1, "{name}: it was overwritten");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_store_too_it_takes_less_room_and_is_the_same() {
+    for pair in Pair::all() {
+        let handler = Handler::open();
+        let compressing = pair.builder().compress_over(1024).build().unwrap();
+        let reading = pair.cache();
+        let builder = handler.worker(&layer(&compressing), products);
+        let reader = handler.worker(&layer(&reading), products);
+
+        let built = builder.get("/report").await;
+        settled(&compressing).await;
+        let read = reader.get("/report").await;
+
+        assert_eq!((read.body, handler.builds()), (built.body, 1));
+        if pair.name() == "memory" {
+            let (store, _) = pair.in_memory();
+            assert!((1..LENGTH / 2).contains(&store.sent()), "{}", store.sent());
+        }
     }
 }

@@ -116,7 +116,9 @@ impl Filling<'_> {
             Err(filled) => return Ok(Step::Ended(filled)),
         };
         let label = self.label(life);
-        let record = record(&carried, &codec::encode(entry, &label));
+        let value = codec::encode(entry, &label);
+        let value = self.tier.compression.pack(entry, value).await;
+        let record = record(&carried, &value);
         let version = match self.write(&label, &record).await? {
             Ok(version) => version,
             Err(filled) => return Ok(Step::Ended(filled)),

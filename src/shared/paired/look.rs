@@ -184,7 +184,7 @@ impl PairedTier {
             began: look.began,
         };
         let is_fresh = asked.left > stored.label.window;
-        let Some(value) = value(stored, held, asked, found.version()) else {
+        let Some(value) = self.value(stored, held, asked, found.version()).await else {
             return Ok(useless(look, of_build.condition));
         };
         Ok(Seen {
@@ -192,6 +192,28 @@ impl PairedTier {
             is_fresh,
             ..of_build
         })
+    }
+
+    async fn value(
+        &self,
+        stored: Stored,
+        held: Option<&Arc<Entry>>,
+        asked: Asked,
+        version: Version,
+    ) -> Option<Value> {
+        let entry = if let Some(held) = held {
+            Arc::new(codec::renew(held, &stored.label, asked))
+        } else {
+            let whole = self.compression.unpack(stored.value).await?;
+            match codec::decode(&whole, asked)? {
+                Decoded::Entry(entry) => entry,
+                Decoded::Variants(fields) => return Some(Value::Variants(fields)),
+            }
+        };
+        // It is a new one, which nobody else has.
+        let kept = Kept::new(version, stored.label, stored.carried);
+        drop(entry.kept.set(Box::new(kept)));
+        Some(Value::Entry(entry))
     }
 }
 
@@ -248,25 +270,6 @@ fn stored<'a>(look: &Look<'a>, found: &Found) -> Option<(Stored, Option<&'a Arc<
         value: Bytes::new(),
     };
     Some((stored, Some(held)))
-}
-
-fn value(
-    stored: Stored,
-    held: Option<&Arc<Entry>>,
-    asked: Asked,
-    version: Version,
-) -> Option<Value> {
-    let entry = match held {
-        Some(held) => Arc::new(codec::renew(held, &stored.label, asked)),
-        None => match codec::decode(&stored.value, asked)? {
-            Decoded::Entry(entry) => entry,
-            Decoded::Variants(fields) => return Some(Value::Variants(fields)),
-        },
-    };
-    // It is a new one, which nobody else has.
-    let kept = Kept::new(version, stored.label, stored.carried);
-    drop(entry.kept.set(Box::new(kept)));
-    Some(Value::Entry(entry))
 }
 
 fn note(found: &Found) -> Option<Note> {

@@ -37,7 +37,9 @@ use super::{
     Answers, Claim, Claimed, Coherence, Fill, Filled, Held, Lease, Release, Tier,
     tier::{Answer, Told},
 };
-use crate::{cache::LinkHealth, lock::LockManager, purges::Purge, store::Store};
+use crate::{
+    cache::LinkHealth, entry::codec::Compression, lock::LockManager, purges::Purge, store::Store,
+};
 
 /// What is off a request's path may take this long, each time that something is asked.
 const OFF_PATH: Duration = Duration::from_secs(1);
@@ -50,6 +52,7 @@ pub(crate) struct PairedTier {
     locks: Locks,
     wakes: Wakes,
     lease_ttl: Duration,
+    compression: Compression,
     told_too_large: AtomicBool,
 }
 
@@ -59,7 +62,7 @@ impl PairedTier {
         store: Arc<dyn Store>,
         locks: LockManager,
         namespace: String,
-        lease_ttl: Duration,
+        (lease_ttl, compression): (Duration, Compression),
     ) -> Self {
         let names = Names::new(namespace);
         Self {
@@ -68,6 +71,7 @@ impl PairedTier {
             locks: Locks::new(locks),
             wakes: Wakes::default(),
             lease_ttl,
+            compression,
             told_too_large: AtomicBool::new(false),
         }
     }
