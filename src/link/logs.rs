@@ -37,6 +37,11 @@ pub(super) fn cluster_known() {
     tracing::info!("a node tells of the Cluster again");
 }
 
+/// Told once for each node, until it has let somebody listen.
+pub(super) fn shards_refused(node: &str, cause: &Error) {
+    tracing::info!(node, cause = %Chain(cause), "no sharded channels: going on without them");
+}
+
 /// An error and what led to it, on one line.
 struct Chain<'a>(&'a Error);
 

@@ -36,6 +36,8 @@ mod cluster_locks;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod cluster_slots;
+#[cfg(feature = "redis")]
+mod cluster_wakes;
 #[cfg(test)]
 mod coalescing;
 #[cfg(test)]

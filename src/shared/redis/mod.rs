@@ -14,6 +14,7 @@ mod names;
 mod purge;
 mod record;
 mod shards;
+mod wakes;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
