@@ -1,15 +1,17 @@
 //! Who waits in a Cluster is woken over a channel of the shard, wherever its slot lies.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower_stampede::{Cache, RedisConfig};
 
 use crate::{
     support::{
         cluster::Cluster,
         log::Log,
-        worker::{AMPLE, Handler, Herd, Worker, cache, layer, settled, text, until, waiting},
+        worker::{
+            AMPLE, Handler, Herd, Worker, cache, failing, layer, settled, text, until, waiting,
+        },
     },
     topologies::acl_rules,
 };
@@ -138,7 +140,7 @@ async fn a_lease_given_back_without_an_entry_is_told_there_too() {
     let caches = [cache(cluster.config()), cache(cluster.config())];
     let [one, other] = caches
         .each_ref()
-        .map(|cache| handler.worker(&layer(cache), crate::support::worker::failing));
+        .map(|cache| handler.worker(&layer(cache), failing));
     one.get("/a").await;
     other.get("/b").await;
     all_hear(&cluster, 2).await;
@@ -190,34 +192,143 @@ async fn a_shard_is_listened_to_where_its_slot_has_moved_to() {
     assert_eq!(wait.ends().await, (1, 0));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_shard_is_listened_to_where_its_replica_has_taken_over() {
-    for is_ordered in [true, false] {
-        let mut cluster = Cluster::with_replicas().await;
-        let caches = [cache(cluster.config()), cache(cluster.config())];
-        let workers = caches
-            .each_ref()
-            .map(|cache| Handler::open().worker(&layer(cache), text));
-        for (worker, cache) in workers.iter().zip(&caches) {
-            worker.get("/report").await;
-            settled(cache).await;
-        }
-        all_hear(&cluster, 2).await;
-        let channel = "stampede:{10}:wakes".to_owned();
-        let master = cluster.owner(&channel);
-        let replica = master + 3;
+/// The channel that is looked at, and where it is.
+fn some_channel(cluster: &Cluster) -> (String, usize) {
+    let channel = "stampede:{10}:wakes";
+    (channel.to_owned(), cluster.owner(channel))
+}
 
-        if is_ordered {
-            cluster.nodes[replica].command::<()>(&["CLUSTER", "FAILOVER"]);
-        } else {
-            cluster.expects_the_worst();
-            cluster.nodes[master].kill();
-        }
-
-        until(|| listeners(&cluster).get(&(replica, channel.clone())) == Some(&2)).await;
-        all_hear(&cluster, 2).await;
-        both_hear(&cluster, &caches, replica, &channel).await;
+/// Two processes that have asked for something, and listen to all shards.
+async fn listening(config: RedisConfig) -> ([Cache; 2], [Worker; 2]) {
+    let caches = [cache(config.clone()), cache(config)];
+    let workers = caches
+        .each_ref()
+        .map(|cache| Handler::open().worker(&layer(cache), text));
+    for (worker, cache) in workers.iter().zip(&caches) {
+        worker.get("/report").await;
+        settled(cache).await;
     }
+    (caches, workers)
+}
+
+/// Whoever asks for something learns that a node has moved.
+async fn ask_until(workers: &[Worker; 2], condition: impl Fn() -> bool) {
+    let asks = async {
+        for at in 0.. {
+            if condition() {
+                return;
+            }
+            for worker in workers {
+                worker.get(&format!("/{at}")).await;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(2 * AMPLE, asks)
+        .await
+        .expect("the condition never held");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_is_listened_to_where_its_replica_has_taken_over_in_order() {
+    let cluster = Cluster::with_replicas().await;
+    let (caches, workers) = listening(cluster.config()).await;
+    all_hear(&cluster, 2).await;
+    let (channel, master) = some_channel(&cluster);
+    let replica = master + 3;
+
+    cluster.nodes[replica].command::<()>(&["CLUSTER", "FAILOVER"]);
+
+    let place = (replica, channel.clone());
+    ask_until(&workers, || listeners(&cluster).get(&place) == Some(&2)).await;
+    all_hear(&cluster, 2).await;
+    both_hear(&cluster, &caches, replica, &channel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_is_listened_to_where_the_replica_of_a_dead_master_has_taken_over() {
+    let mut cluster = Cluster::with_replicas().await;
+    let (caches, workers) = listening(cluster.config()).await;
+    all_hear(&cluster, 2).await;
+    let (channel, master) = some_channel(&cluster);
+    let replica = master + 3;
+
+    cluster.expects_the_worst();
+    cluster.nodes[master].kill();
+
+    let place = (replica, channel.clone());
+    ask_until(&workers, || listeners(&cluster).get(&place) == Some(&2)).await;
+    all_hear(&cluster, 2).await;
+    both_hear(&cluster, &caches, replica, &channel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_is_cut_is_made_again_and_no_local_entry_is_doubted_meanwhile() {
+    let cluster = Cluster::start().await;
+    let (_caches, workers) = listening(cluster.config()).await;
+    all_hear(&cluster, 2).await;
+    cluster.reset_counts();
+
+    for node in &cluster.nodes {
+        let clients: String = node.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let listens = |line: &&str| !line.contains(" ssub=0 ");
+        for client in clients.lines().filter(listens) {
+            let id = client.split(' ').next().unwrap().strip_prefix("id=");
+            node.command::<()>(&["CLIENT", "KILL", "ID", id.unwrap()]);
+        }
+    }
+
+    until(|| cluster.count("ssubscribe") == 128).await;
+    all_hear(&cluster, 2).await;
+    for worker in &workers {
+        worker.get("/report").await;
+    }
+    assert_eq!(cluster.count("evalsha"), 0, "served from what is local");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_has_lost_a_slot_unseen_says_where_it_is_listened_to() {
+    let cluster = Cluster::start().await;
+    let config = deaf(&cluster);
+    let (caches, _workers) = listening(config).await;
+    let (channel, from) = some_channel(&cluster);
+    let (slot, to) = (cluster.slot(&channel), (from + 1) % 3);
+    cluster.reshard(slot, from, to);
+    cluster.reset_counts();
+
+    cluster.everywhere::<()>(&["ACL", "SETUSER", "deaf", "+ssubscribe"]);
+
+    all_hear(&cluster, 2).await;
+    both_hear(&cluster, &caches, to, &channel).await;
+    let stats: String = cluster.nodes[from].command(&["INFO", "errorstats"]);
+    assert!(stats.contains("errorstat_MOVED"), "{stats}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_servers_know_no_shards_the_whole_namespace_is_told() {
+    let options = [
+        ["--rename-command", "SPUBLISH", "OLD1"],
+        ["--rename-command", "SSUBSCRIBE", "OLD2"],
+    ];
+    let cluster = Cluster::with_options(options.as_flattened()).await;
+    let config = cluster.config();
+    let wait = Wait::between(&cluster, [config.clone(), config]).await;
+
+    assert_eq!(wait.ends().await, (0, 1));
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_are_listened_to_through_tls() {
+    let authority = crate::support::tls::Authority::new();
+    let cluster = Cluster::with_tls(&authority).await;
+    let config = RedisConfig::cluster(cluster.tls_urls()).tls_ca(authority.file());
+
+    let (caches, _workers) = listening(config).await;
+
+    all_hear(&cluster, 2).await;
+    let (channel, master) = some_channel(&cluster);
+    both_hear(&cluster, &caches, master, &channel).await;
 }
 
 fn deaf(cluster: &Cluster) -> RedisConfig {

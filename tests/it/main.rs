@@ -36,6 +36,7 @@ mod cluster_locks;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod cluster_slots;
+#[cfg(test)]
 #[cfg(feature = "redis")]
 mod cluster_wakes;
 #[cfg(test)]
