@@ -33,3 +33,8 @@ pub(super) fn cluster_unknown(cause: &Error) {
 pub(super) fn cluster_known() {
     tracing::info!("a node tells of the Cluster again");
 }
+
+/// Told once for each node, until it has let somebody listen.
+pub(super) fn shards_refused(node: &str, cause: &Error) {
+    tracing::info!(node, cause = %Chain(cause), "no sharded channels: going on without them");
+}

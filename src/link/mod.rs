@@ -39,7 +39,7 @@ use std::time::Duration;
 
 pub use self::config::RedisConfig;
 pub(crate) use self::{
-    cluster::Router,
+    cluster::{Ear, Router, ShardedListener},
     config::{ConfigError, ConfigFault},
     error::{Error, Kind},
     health::Health,

@@ -37,6 +37,9 @@ mod cluster_locks;
 #[cfg(feature = "redis")]
 mod cluster_slots;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod cluster_wakes;
+#[cfg(test)]
 mod coalescing;
 #[cfg(test)]
 mod compose;

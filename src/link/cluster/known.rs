@@ -18,6 +18,7 @@ use super::{
     map::SlotMap,
     nodes::Nodes,
     pace::{Begin, News, Pace},
+    redirection::{Kind, Redirection},
     topology::Topology,
 };
 use crate::link::{access::Access, connect, error::Error, logs, supervisor::spawn_detached};
@@ -144,6 +145,13 @@ impl Cluster {
 
     // ===== what a node has said =====
 
+    /// What `answering` says of where a slot lies.
+    pub(super) fn heed(&self, redirection: &Redirection, answering: &Address) {
+        if redirection.kind == Kind::Moved {
+            self.moved(redirection.slot, redirection.target(answering));
+        }
+    }
+
     /// A slot lies with `master`.
     pub(super) fn moved(&self, slot: u16, master: Address) {
         self.with(|state| state.map.assign(slot..=slot, master));
@@ -184,6 +192,11 @@ impl Cluster {
             // Whatever comes of it shows in what is known then.
             drop(timeout_at(deadline, looks.changed()).await);
         }
+    }
+
+    /// Changes whenever a look has ended.
+    pub(super) fn looks(&self) -> watch::Receiver<u64> {
+        self.looks.subscribe()
     }
 
     /// Whom to ask: all that is known, in any order.

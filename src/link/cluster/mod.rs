@@ -21,7 +21,12 @@ mod nodes;
 mod pace;
 mod redirection;
 mod router;
+mod sharded;
 mod topology;
 
 pub(super) use self::{address::at, redirection::Redirection};
-pub(crate) use self::{known::Cluster, router::Router};
+pub(crate) use self::{
+    known::Cluster,
+    router::Router,
+    sharded::{Ear, ShardedListener},
+};

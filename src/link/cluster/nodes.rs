@@ -12,7 +12,6 @@ use super::{
     address::Address,
     journey::{self, Turn},
     known::Cluster,
-    redirection::Kind,
 };
 use crate::link::{
     Health, Link, Phase, Server, Settings, error::Error, health::Failures, request::Manner,
@@ -112,11 +111,8 @@ impl Nodes {
 
     /// Learns from what `node` said.
     pub(super) fn heed(&self, error: &Error, node: &Address) {
-        if let Some(redirection) = error.redirection()
-            && redirection.kind == Kind::Moved
-        {
-            self.cluster
-                .moved(redirection.slot, redirection.target(node));
+        if let Some(redirection) = error.redirection() {
+            self.cluster.heed(redirection, node);
         }
         if journey::casts_doubt(error) {
             self.cluster.doubt();

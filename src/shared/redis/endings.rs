@@ -66,7 +66,8 @@ impl RedisTier {
             .arg(millis(life))
             .arg(record)
             .arg(self.names.channel())
-            .arg(self.events.woken(place.resource));
+            .arg(self.events.woken(place.resource))
+            .arg(self.names.wakes(&place.resource));
         for tag in &entry.tags {
             call = call.arg(tag.to_string());
         }
@@ -106,7 +107,8 @@ impl RedisTier {
             .arg(millis(period))
             .arg(millis(tombstone))
             .arg(self.names.channel())
-            .arg(self.events.woken(lease.place.resource));
+            .arg(self.events.woken(lease.place.resource))
+            .arg(self.names.wakes(&lease.place.resource));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::OptionFuture;
 use tokio::task::AbortHandle;
 
 use super::{
@@ -14,9 +15,10 @@ use super::{
     heeded::Heeded,
     names::Names,
     record::{News, Record},
+    wakes,
 };
 use crate::{
-    link::{Health, Listener, Route, Server, Settings, Signal, Subscription},
+    link::{Health, Listener, Route, Server, Settings, ShardedListener, Signal, Subscription},
     shared::Coherence,
     task,
 };
@@ -25,6 +27,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Follow {
     subscription: Subscription,
+    server: Server,
+    timeout: Duration,
     names: Names,
     events: Arc<Events>,
     heeded: Arc<Heeded>,
@@ -46,7 +50,9 @@ impl Follow {
             name: "events",
         };
         Self {
-            subscription: Subscription::new(server, settings),
+            subscription: Subscription::new(server.clone(), settings),
+            server,
+            timeout,
             names,
             events,
             heeded: Arc::new(Heeded::default()),
@@ -80,8 +86,22 @@ impl Follow {
             link: self.link.clone(),
             channel: Channel::Open,
         };
-        let listening = hearing.listen(events, answers);
+        let wakes = self.wakes(coherence);
+        let listening = async move {
+            tokio::select! {
+                () = hearing.listen(events, answers) => {}
+                Some(()) = OptionFuture::from(wakes.map(ShardedListener::listen)) => {}
+            }
+        };
         *task = task::spawn(listening).map(|task| task.abort_handle());
+    }
+
+    /// In a Cluster, wakes are told on channels of their own.
+    fn wakes(&self, coherence: &Arc<Coherence>) -> Option<ShardedListener> {
+        let cluster = self.server.cluster()?;
+        let channels = self.names.wakes_of_shards();
+        let ear = wakes::ear(&self.events, coherence);
+        Some(ShardedListener::new(cluster, channels, self.timeout, ear))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Claims go over one link, fills and large values over another, renewals, releases and purges over
 //! a third, and events come in over a fourth, so that nothing small waits behind something large. In a
-//! Cluster the first three are one to each node.
+//! Cluster the first three are one to each node, and [`wakes`] come in over one from each master.
 
 mod claims;
 mod doubts;
@@ -14,6 +14,7 @@ mod names;
 mod purge;
 mod record;
 mod shards;
+mod wakes;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 

@@ -128,6 +128,23 @@ impl Names {
         format!("{}:heeded:{}", self.namespace, process.as_str())
     }
 
+    /// The channel of the resource's shard, which only its node hears. On one server there is none.
+    pub(super) fn wakes(&self, resource: &Digest) -> String {
+        match self.spread {
+            Spread::Whole => String::new(),
+            Spread::Sharded => self.wakes_of_shard(shards::hash_tag_of(resource)),
+        }
+    }
+
+    /// The same for each shard.
+    pub(super) fn wakes_of_shards(&self) -> impl Iterator<Item = String> + '_ {
+        shards::hash_tags().map(|tag| self.wakes_of_shard(tag))
+    }
+
+    fn wakes_of_shard(&self, tag: u16) -> String {
+        format!("{}:{{{tag}}}:wakes", self.namespace)
+    }
+
     /// The channel on which the processes of the namespace tell each other what happened.
     pub(super) fn channel(&self) -> String {
         format!("{}:events", self.namespace)
@@ -196,6 +213,7 @@ mod tests {
             assert!(key.starts_with(&format!("shop:{{{resource}}}:")), "{key}");
         }
         assert_eq!(names.tags(&place()), "shop:tags");
+        assert_eq!(names.wakes(&resource), "");
     }
 
     #[test]
@@ -207,6 +225,9 @@ mod tests {
             assert_eq!(slot(key.as_bytes()), slot(tags.as_bytes()), "{key}");
             assert!(key.contains(&place().resource.to_string()), "{key}");
         }
+        let wakes = names.wakes(&place().resource);
+        assert_eq!(slot(wakes.as_bytes()), slot(tags.as_bytes()), "{wakes}");
+        assert!(names.wakes_of_shards().any(|shard| shard == wakes));
         assert_eq!(
             names
                 .tags_of_shards()

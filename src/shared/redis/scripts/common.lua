@@ -77,3 +77,12 @@ local function is_fresh(head, left)
   return head and left > number(head:sub(67, 79))
 end
 
+-- Tells those who listen to the shard, on this node alone; if there are none (or the server knows no such
+-- channels), those who listen to the namespace, on all nodes.
+local function tell(channel, message, shard)
+  local told = shard ~= '' and redis.pcall('SPUBLISH', shard, message)
+  if type(told) ~= 'number' or told == 0 then
+    redis.pcall('PUBLISH', channel, message)
+  end
+end
+

@@ -1,7 +1,7 @@
 -- Stores what the lease's holder has built, gives the lease back and tells everybody.
 -- KEYS: entry, lease, tags, the resource's own entry, markers ...
 -- ARGV: token, when the build began (us), value, its life (ms), what the resource varies by or '',
---       channel, message, tags ...
+--       channel, message, the shard's own channel or '', tags ...
 -- Reply: stored, fenced, or refused (there was no room)
 local began = tonumber(ARGV[2])
 local head = redis.pcall('GETRANGE', KEYS[1], 0, 52)
@@ -18,7 +18,7 @@ if holder(KEYS[2]) ~= ARGV[1] then
   return 'fenced'
 end
 
-local hard, soft = purged(KEYS[3], { unpack(ARGV, 8) })
+local hard, soft = purged(KEYS[3], { unpack(ARGV, 9) })
 local fenced = newer or not hard or math.max(hard, soft) >= began
 
 local stored = false
@@ -35,5 +35,5 @@ if not fenced then
   end
 end
 redis.call('DEL', KEYS[2])
-redis.pcall('PUBLISH', ARGV[6], ARGV[7])
+tell(ARGV[6], ARGV[7], ARGV[8])
 return fenced and 'fenced' or stored and 'stored' or 'refused'

@@ -1,6 +1,7 @@
 -- Gives a lease back without an entry. Nothing is marked beside a fresh entry: another build was better.
 -- KEYS: lease, marker, tombstone, entry, tags
--- ARGV: token, marker or '', its time (ms), the tombstone's time (ms) or 0, channel, message
+-- ARGV: token, marker or '', its time (ms), the tombstone's time (ms) or 0, channel, message,
+--       the shard's own channel or ''
 -- Reply: 1 if the lease was the caller's, 2 if there is a fresh entry all the same, else 0
 if tonumber(ARGV[4]) > 0 then
   redis.pcall('SET', KEYS[3], '1', 'PX', ARGV[4])
@@ -13,5 +14,5 @@ redis.call('DEL', KEYS[1])
 if ARGV[2] ~= '' and not outdone then
   redis.pcall('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 end
-redis.pcall('PUBLISH', ARGV[5], ARGV[6])
+tell(ARGV[5], ARGV[6], ARGV[7])
 return outdone and 2 or 1
