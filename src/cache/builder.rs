@@ -163,7 +163,7 @@ impl CacheBuilder {
 
     /// Signs the messages by which the processes tell each other what happened (HMAC-SHA-256), and believes
     /// only those that are signed so. At least 16 bytes, from a source of random numbers. Default: none are
-    /// signed, and all are believed.
+    /// signed, and all are believed. It does not go with a [`store`](Self::store), which has no events.
     ///
     /// For a Redis where others may publish who are not this service. No message can make a process
     /// serve what it should not, signed or not: they say that something has changed, and never to what.
@@ -207,8 +207,9 @@ impl CacheBuilder {
         self
     }
 
-    /// Compresses bodies that are longer than so many bytes before they go into the shared tier: less of
-    /// its memory, and less to carry. Default: none are. 16 KiB is a good beginning.
+    /// Compresses bodies that are longer than so many bytes before they go into Redis: less of its memory, and
+    /// less to carry. Default: none are. 16 KiB is a good beginning. It does not go with a
+    /// [`store`](Self::store), which may compress what it is given.
     ///
     /// The local tier has bodies as they are, so that a hit there costs what it always does. What another
     /// coding has made small already (`Content-Encoding`), and what would not become a tenth smaller, is
@@ -282,7 +283,7 @@ impl CacheBuilder {
             return Err(BuildError::new(BuildErrorKind::EventSecret));
         }
         let Some(redis) = &self.redis else {
-            return Ok(self.paired());
+            return self.paired();
         };
         if self.pair.is_some() {
             return Err(BuildError::new(BuildErrorKind::TwoTiers));
@@ -310,20 +311,41 @@ impl CacheBuilder {
     }
 
     #[cfg(not(feature = "redis"))]
-    #[expect(clippy::unnecessary_wraps, reason = "with Redis it can fail")]
     fn tier(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
-        Ok(self.paired())
+        self.paired()
     }
 
-    fn paired(&self) -> Option<Arc<dyn Tier>> {
-        let (store, locks) = self.pair.clone()?;
+    fn paired(&self) -> Result<Option<Arc<dyn Tier>>, BuildError> {
+        let Some((store, locks)) = self.pair.clone() else {
+            return Ok(None);
+        };
+        self.check_pair()?;
         let namespace = self.namespace.clone();
-        Some(Arc::new(PairedTier::new(
-            store,
-            locks,
-            namespace,
-            self.lease_ttl,
-        )))
+        let tier = PairedTier::new(store, locks, namespace, self.lease_ttl);
+        Ok(Some(Arc::new(tier)))
+    }
+
+    /// An option that would do nothing is a mistake.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "compression")),
+        expect(
+            clippy::unnecessary_wraps,
+            clippy::unused_self,
+            reason = "with these features it can fail"
+        )
+    )]
+    fn check_pair(&self) -> Result<(), BuildError> {
+        #[cfg(feature = "redis")]
+        if self.event_secret.is_some() {
+            let text = "event_secret: needs redis; a store has no events";
+            return Err(BuildError::needs_redis(text));
+        }
+        #[cfg(feature = "compression")]
+        if self.compress_over.is_some() {
+            let text = "compress_over: needs redis; a store is given bodies as they are";
+            return Err(BuildError::needs_redis(text));
+        }
+        Ok(())
     }
 
     pub(super) fn assemble(self, tier: Option<Arc<dyn Tier>>) -> Cache {

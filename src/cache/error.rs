@@ -35,6 +35,9 @@ pub enum BuildErrorKind {
     TwoTiers,
     /// `event_secret`: shorter than 16 bytes.
     EventSecret,
+    /// `event_secret`, `compress_over`: they are for `redis`, and would do nothing with a `store`; the
+    /// error's text names the one.
+    NeedsRedis,
 }
 
 impl BuildError {
@@ -43,6 +46,16 @@ impl BuildError {
             kind,
             source: None,
             text: kind.text(),
+        }
+    }
+
+    /// `text` names the option.
+    #[cfg(any(feature = "redis", feature = "compression"))]
+    pub(super) fn needs_redis(text: &'static str) -> Self {
+        let kind = BuildErrorKind::NeedsRedis;
+        Self {
+            text,
+            ..Self::new(kind)
         }
     }
 
@@ -77,6 +90,7 @@ impl BuildErrorKind {
             Self::TwoTiers => "redis and store: only one of them can be set",
             Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
             Self::EventSecret => "event_secret: must be at least 16 bytes long",
+            Self::NeedsRedis => "store: another option needs redis",
         }
     }
 }
