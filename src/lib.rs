@@ -86,6 +86,7 @@ mod answer;
 mod asked;
 pub mod body;
 mod cache;
+mod caught;
 mod chain;
 mod control;
 mod early;

@@ -163,7 +163,7 @@ impl CacheBuilder {
 
     /// Signs the messages by which the processes tell each other what happened (HMAC-SHA-256), and believes
     /// only those that are signed so. At least 16 bytes, from a source of random numbers. Default: none are
-    /// signed, and all are believed.
+    /// signed, and all are believed. It does not go with a [`store`](Self::store), which has no events.
     ///
     /// For a Redis where others may publish who are not this service. No message can make a process
     /// serve what it should not, signed or not: they say that something has changed, and never to what.
@@ -207,8 +207,9 @@ impl CacheBuilder {
         self
     }
 
-    /// Compresses bodies that are longer than so many bytes before they go into the shared tier: less of
-    /// its memory, and less to carry. Default: none are. 16 KiB is a good beginning.
+    /// Compresses bodies that are longer than so many bytes before they go into Redis: less of its memory, and
+    /// less to carry. Default: none are. 16 KiB is a good beginning. It does not go with a
+    /// [`store`](Self::store), which may compress what it is given.
     ///
     /// The local tier has bodies as they are, so that a hit there costs what it always does. What another
     /// coding has made small already (`Content-Encoding`), and what would not become a tenth smaller, is
@@ -280,6 +281,9 @@ impl CacheBuilder {
 
         if self.event_secret.as_ref().is_some_and(Secret::is_too_short) {
             return Err(BuildError::new(BuildErrorKind::EventSecret));
+        }
+        if self.event_secret.is_some() && self.pair.is_some() {
+            return Err(BuildError::new(BuildErrorKind::NoEvents));
         }
         let Some(redis) = &self.redis else {
             return Ok(self.paired());

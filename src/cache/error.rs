@@ -35,6 +35,8 @@ pub enum BuildErrorKind {
     TwoTiers,
     /// `event_secret`: shorter than 16 bytes.
     EventSecret,
+    /// `event_secret`: it is for `redis`, and would do nothing with a `store`.
+    NoEvents,
 }
 
 impl BuildError {
@@ -77,6 +79,7 @@ impl BuildErrorKind {
             Self::TwoTiers => "redis and store: only one of them can be set",
             Self::RedisBudget => "redis_budget: must be between 1 ms and a minute",
             Self::EventSecret => "event_secret: must be at least 16 bytes long",
+            Self::NoEvents => "event_secret: needs redis; a store has no events",
         }
     }
 }

@@ -1,20 +1,13 @@
 //! Work under a lock, which is released however the work ends.
 
-use std::{
-    any::Any,
-    future::{Future, poll_fn},
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-    pin::Pin,
-    task::Poll,
-};
+use std::{future::Future, panic::resume_unwind, pin::Pin};
 
 use super::{
     backend::Released,
     error::{Error, ErrorKind, Operation},
     guard::Guard,
 };
-
-type Caught<T> = Result<T, Box<dyn Any + Send>>;
+use crate::caught::caught;
 
 pub(super) async fn run<F: Future>(
     mut guard: Guard,
@@ -38,19 +31,8 @@ pub(super) async fn run<F: Future>(
     let Some(done) = outcome else {
         return Err(Error::new(ErrorKind::NotHeld).during(Operation::Extend));
     };
-    Ok(done.unwrap_or_else(|panic| resume_unwind(panic)))
-}
-
-/// Awaits `work` and catches its panic, which is thrown again after the release.
-async fn caught<F: Future>(mut work: Pin<&mut F>) -> Caught<F::Output> {
-    poll_fn(
-        |context| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-            Err(panic) => Poll::Ready(Err(panic)),
-        },
-    )
-    .await
+    // It is thrown again once the lock is released.
+    Ok(done.unwrap_or_else(|thrown| resume_unwind(thrown)))
 }
 
 fn report(released: Result<Released, Error>, key: Option<&str>) {

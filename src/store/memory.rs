@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{BoxFuture, Condition, Error, Found, Read, Store, Version, Write, Written};
+use crate::time::LONGEST;
 
 /// Below so many records nothing is swept.
 const SWEEP: usize = 1024;
@@ -114,7 +115,7 @@ impl Records {
         let record = Record {
             value: write.value().clone(),
             version,
-            ends: now + write.life(),
+            ends: now + write.life().min(LONGEST),
         };
         self.by_key.insert(write.key().to_owned(), record);
         Written::Stored(version)

@@ -181,6 +181,8 @@ mod paired_corners;
 #[cfg(all(feature = "memcached", feature = "redis"))]
 mod paired_faults;
 #[cfg(test)]
+mod paired_liars;
+#[cfg(test)]
 #[cfg(feature = "memcached")]
 mod paired_memcached;
 #[cfg(test)]

@@ -224,3 +224,15 @@ async fn a_server_is_reached_through_a_unix_socket() {
     server.kill().unwrap();
     server.wait().unwrap();
 }
+
+#[tokio::test]
+async fn however_long_an_operation_may_take_it_is_answered() {
+    let server = MemcachedServer::start();
+    let store = MemcachedStore::new(&server.address()).unwrap();
+    let patient = store.timeout(Duration::MAX);
+
+    let version = stored(&patient, Write::new("key", "value", LIFE)).await;
+
+    let found = patient.get(&[Read::new("key")]).await.unwrap();
+    assert_eq!(found[0].as_ref().unwrap().version(), version);
+}

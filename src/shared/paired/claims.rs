@@ -40,7 +40,7 @@ impl PairedTier {
             Taken::Held(grip) => self.look_again(claim, grip).await,
             Taken::Busy(left) => {
                 self.wakes
-                    .listen(claim.place.resource, &self.locks.named(&name));
+                    .listen(claim.place.resource, self.locks.named(&name));
                 Ok(sight.busy(left))
             }
             // Every process builds once, then, and what it builds is stored all the same.

@@ -1,4 +1,4 @@
-//! How one part of the pair fares: told in the log when that changes, and to whoever asks.
+//! How one part of the pair fares: told in the log when that changes, once in a while, and to whoever asks.
 
 use std::{
     error::Error,
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::{
     cache::{LinkHealth, LinkState},
     chain::Chain,
+    shared::notice::{Bulletin, Effect},
 };
 
 /// What is known of one part.
@@ -22,6 +23,7 @@ pub(super) struct Gauge {
 
 #[derive(Debug)]
 struct Reading {
+    bulletin: Bulletin,
     state: LinkState,
     since: Instant,
     last_error: Option<String>,
@@ -32,6 +34,7 @@ struct Reading {
 impl Gauge {
     pub(super) fn new(name: &'static str) -> Self {
         let reading = Reading {
+            bulletin: Bulletin::default(),
             state: LinkState::Idle,
             since: Instant::now(),
             last_error: None,
@@ -48,8 +51,10 @@ impl Gauge {
     pub(super) fn answered(&self, asked: Instant) {
         let mut reading = self.reading();
         reading.latency = Some(asked.elapsed());
-        if reading.turn(LinkState::Connected) == Some(LinkState::Broken) {
-            drop(reading);
+        reading.turn(LinkState::Connected);
+        let effect = reading.bulletin.works();
+        drop(reading);
+        if effect == Effect::News {
             tracing::info!(part = self.name, "answers again");
         }
     }
@@ -60,8 +65,10 @@ impl Gauge {
         let mut reading = self.reading();
         reading.failures += 1;
         reading.last_error = Some(told.clone());
-        if reading.turn(LinkState::Broken).is_some() {
-            drop(reading);
+        reading.turn(LinkState::Broken);
+        let effect = reading.bulletin.fails(Instant::now());
+        drop(reading);
+        if effect == Effect::News {
             tracing::warn!(
                 part = self.name,
                 cause = told,
@@ -89,13 +96,11 @@ impl Gauge {
 }
 
 impl Reading {
-    /// What it was before, if it was something else.
-    fn turn(&mut self, state: LinkState) -> Option<LinkState> {
-        if self.state == state {
-            return None;
+    fn turn(&mut self, state: LinkState) {
+        if self.state != state {
+            self.since = Instant::now();
+            self.state = state;
         }
-        self.since = Instant::now();
-        Some(std::mem::replace(&mut self.state, state))
     }
 }
 

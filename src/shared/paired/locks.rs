@@ -1,6 +1,7 @@
 //! The locks that elect who builds.
 
 use std::{
+    pin::pin,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -13,6 +14,7 @@ use tokio::{
 use super::{claims::Ground, gauge::Gauge};
 use crate::{
     cache::LinkHealth,
+    caught::caught,
     lock::{self, Acquire, Attempt, ErrorKind, Guard, LockManager, OnDrop, Remaining},
     shared::{Effect, Fault, Held, Outage, breaker::Breaker},
 };
@@ -77,10 +79,7 @@ impl Locks {
         let asked = Instant::now();
         let limit = asked + deadline.saturating_duration_since(asked) / 2;
         let request = self.named(name).ttl(ttl).fencing().on_drop(OnDrop::Release);
-        let attempt = timeout_at(limit, request.try_acquire())
-            .await
-            .unwrap_or_else(|late| Err(lock::Error::unknown(late)));
-        match attempt {
+        match bounded(limit, request.try_acquire()).await {
             Ok(attempt) => {
                 permit.succeeded();
                 self.gauge.answered(asked);
@@ -164,9 +163,11 @@ async fn bounded<T>(
     deadline: Instant,
     operation: impl Future<Output = Result<T, lock::Error>>,
 ) -> Result<T, lock::Error> {
-    timeout_at(deadline, operation)
-        .await
-        .unwrap_or_else(|late| Err(lock::Error::unknown(late)))
+    match timeout_at(deadline, caught(pin!(operation))).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(_thrown)) => Err(lock::Error::unknown("it panicked")),
+        Err(late) => Err(lock::Error::unknown(late)),
+    }
 }
 
 /// The store may be there all the same.

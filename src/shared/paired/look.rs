@@ -20,6 +20,7 @@ use crate::{
     purges::Moment,
     shared::{Claim, Lease, Marker, Outage, Place, Slot},
     store::{Condition, Found, Read, Version},
+    time::LONGEST,
     token::Token,
 };
 
@@ -137,7 +138,8 @@ impl PairedTier {
         };
         let marker = marker.flatten().and_then(|found| {
             let note = note(&found)?;
-            (!ledger.contradicts(&note.carried)).then_some(Marker::HitForMiss(found.left()))
+            let left = found.left().min(LONGEST);
+            (!ledger.contradicts(&note.carried)).then_some(Marker::HitForMiss(left))
         });
         let failure = failure.flatten().and_then(|found| note(&found));
         Ok(Sight {

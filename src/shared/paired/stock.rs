@@ -2,7 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::Poll,
     time::Duration,
@@ -17,14 +17,17 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
+    caught::caught,
     shared::{Effect, Fault, Outage},
-    store::{BoxFuture, Condition, Error, ErrorKind, Found, Read, Store, Write, Written},
+    store::{Condition, Error, ErrorKind, Found, Read, Store, Write, Written},
+    time::LONGEST,
 };
 
 /// Where the records are.
 #[derive(Debug)]
 pub(super) struct Stock {
     store: Arc<dyn Store>,
+    resolution: Duration,
     names: Names,
     gauge: Gauge,
 }
@@ -32,15 +35,18 @@ pub(super) struct Stock {
 impl Stock {
     pub(super) fn new(store: Arc<dyn Store>, names: Names) -> Self {
         let gauge = Gauge::new("store");
+        // Sums of it are to be counted with.
+        let resolution = store.resolution().min(LONGEST);
         Self {
             store,
+            resolution,
             names,
             gauge,
         }
     }
 
     pub(super) fn resolution(&self) -> Duration {
-        self.store.resolution()
+        self.resolution
     }
 
     pub(super) fn health(&self) -> LinkHealth {
@@ -53,7 +59,8 @@ impl Stock {
         reads: &[Read],
         deadline: Instant,
     ) -> Result<Vec<Option<Found>>, Outage> {
-        let found = self.bounded(deadline, self.store.get(reads)).await?;
+        let reading = async { self.store.get(reads).await };
+        let found = self.bounded(deadline, reading).await?;
         if found.len() != reads.len() {
             return Err(Error::refused("it gave other records than it was asked for").into());
         }
@@ -61,22 +68,26 @@ impl Stock {
     }
 
     pub(super) async fn put(&self, write: &Write, deadline: Instant) -> Result<Written, Outage> {
-        self.bounded(deadline, self.store.put(write)).await
+        self.bounded(deadline, async { self.store.put(write).await })
+            .await
     }
 
     pub(super) async fn remove(&self, key: &str, deadline: Instant) -> Result<(), Outage> {
-        self.bounded(deadline, self.store.remove(key)).await
+        self.bounded(deadline, async { self.store.remove(key).await })
+            .await
     }
 
     async fn bounded<T>(
         &self,
         deadline: Instant,
-        operation: BoxFuture<'_, Result<T, Error>>,
+        operation: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Outage> {
         let asked = Instant::now();
-        let outcome = timeout_at(deadline, operation)
-            .await
-            .unwrap_or_else(|late| Err(Error::unknown(late)));
+        let outcome = match timeout_at(deadline, caught(pin!(operation))).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_thrown)) => Err(Error::unknown("it panicked")),
+            Err(late) => Err(Error::unknown(late)),
+        };
         match &outcome {
             Err(error) if error.kind() != ErrorKind::Refused => self.gauge.failed(error),
             Ok(_) | Err(_) => self.gauge.answered(asked),

@@ -12,10 +12,7 @@ use tokio::time::timeout;
 
 use crate::{
     key::Digest,
-    lock::{
-        Acquire,
-        backend::{Change, Watch},
-    },
+    lock::{Acquire, backend::Change},
     shared::Coherence,
     task,
 };
@@ -43,7 +40,7 @@ impl Wakes {
     }
 
     /// Wakes those who wait for `resource` when `lock` is released, until nobody does.
-    pub(super) fn listen(&self, resource: Digest, lock: &Acquire) {
+    pub(super) fn listen(&self, resource: Digest, lock: Acquire) {
         let Some(coherence) = self.coherence.get().cloned() else {
             return;
         };
@@ -55,19 +52,15 @@ impl Wakes {
         }
         let all = Arc::clone(&self.listening);
         let listening = Listening { key, all };
-        if let Some(watch) = lock.watch() {
-            // Without a runtime nobody waits.
-            drop(task::spawn(wake(watch, resource, coherence, listening)));
-        }
+        // Without a runtime nobody waits.
+        drop(task::spawn(wake(lock, resource, coherence, listening)));
     }
 }
 
-async fn wake(
-    mut watch: Box<dyn Watch>,
-    resource: Digest,
-    coherence: Weak<Coherence>,
-    listening: Listening,
-) {
+async fn wake(lock: Acquire, resource: Digest, coherence: Weak<Coherence>, listening: Listening) {
+    let Some(mut watch) = lock.watch() else {
+        return;
+    };
     loop {
         let change = timeout(LOOK, watch.changed()).await;
         let Some(coherence) = coherence.upgrade() else {

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::{address::Address, pool::Pool};
 use super::{BoxFuture, Condition, Error, Found, Read, Store, Write, Written};
+use crate::time::LONGEST;
 
 /// What a server takes by default, less what it needs for itself.
 const LARGEST: usize = 1024 * 1024 - 1024;
@@ -66,7 +67,7 @@ impl MemcachedStore {
 
     /// How long one operation may take, with connecting and waiting for a connection. Default: 250 ms.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = timeout.min(LONGEST);
         self
     }
 
