@@ -250,6 +250,7 @@ pub async fn warm(cache: &Cache) -> Worker {
 }
 
 /// The leases that are held.
+#[cfg(feature = "redis")]
 pub fn leases(redis: &super::redis::RedisServer) -> Vec<String> {
     redis.command(&["KEYS", "*:l*"])
 }
