@@ -2,6 +2,7 @@
 
 use std::{error::Error, fmt};
 
+use super::breaker::Permit;
 use crate::body::BoxError;
 
 /// A failure of the tier. `Display` never shows a key or a value.
@@ -71,6 +72,15 @@ impl Outage {
     /// What led to it, for a line in the log.
     pub(super) fn reason(&self) -> impl fmt::Display {
         Cause(&*self.source)
+    }
+
+    /// Tells the breaker what is to be made of it.
+    pub(super) fn tell(&self, permit: Permit) {
+        match self.fault.sign() {
+            Sign::Gone => permit.failed(self.reason()),
+            Sign::There => permit.succeeded(),
+            Sign::None => drop(permit),
+        }
     }
 
     /// Nobody is left to ask.

@@ -327,3 +327,28 @@ async fn a_claim_that_nobody_waits_for_any_more_is_undone() {
 
     assert_eq!(tier.releases(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_undone_however_long_the_tier_has_stood_still() {
+    let (tier, shared) = in_mood(Mood::Hangs);
+    let mut budget = shared.budget();
+    assert!(
+        shared
+            .claim(claim(Purpose::Serve), &mut budget)
+            .await
+            .is_none()
+    );
+
+    tier.becomes(Mood::Fails(Fault::Unreachable));
+    for _ in 0..3000 {
+        advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    let before = tier.releases();
+    tier.becomes(Mood::Answers);
+    let back = Instant::now();
+    shared.gave_all_back().await;
+
+    assert_eq!(tier.releases() - before, 1);
+    assert!(back.elapsed() <= Duration::from_secs(1));
+}

@@ -8,8 +8,9 @@ use tokio::time::{Instant, sleep};
 use super::{Claim, Lease, Purpose, Release, Shared, outage::Sign};
 use crate::{task, time::TierTime};
 
-/// A claim that no answer has come to in so long is not on its way any more.
-const UNDERWAY: Duration = Duration::from_secs(45);
+/// A server that stands still does what it was sent before when it goes on, although that connection is
+/// closed by then. For so long it is worth being told that nobody wants it any more.
+const UNDERWAY: Duration = Duration::from_secs(600);
 
 /// A connection that was cut is there again by then, as a rule.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -21,7 +22,7 @@ pub(super) struct Undo(Option<(Arc<Shared>, Lease)>);
 
 impl Undo {
     pub(super) fn of(shared: &Arc<Shared>, claim: &Claim) -> Self {
-        if claim.purpose == Purpose::Look {
+        if claim.purpose == Purpose::Look || !shared.tier.has_leases() {
             return Self(None);
         }
         let lease = Lease {
