@@ -31,6 +31,8 @@ pub(crate) enum Fault {
     Lost,
     /// So much is under way that it was not even asked.
     Overloaded,
+    /// It is there, and the part of it that was asked is not, or is on its way elsewhere.
+    Partial,
     /// It is there, and refused this one operation.
     Refused,
     /// It is there, and has no room.
@@ -54,9 +56,14 @@ impl Fault {
     pub(super) fn sign(self) -> Sign {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Lost => Sign::Gone,
-            Self::Refused | Self::OutOfMemory | Self::Garbled => Sign::There,
+            Self::Partial | Self::Refused | Self::OutOfMemory | Self::Garbled => Sign::There,
             Self::Overloaded => Sign::None,
         }
+    }
+
+    /// Whether the same will come of it when it is asked again.
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Self::Refused | Self::OutOfMemory | Self::Garbled)
     }
 }
 

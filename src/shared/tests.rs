@@ -231,6 +231,7 @@ async fn within_a_second_of_its_return_everybody_asks_again() {
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_is_there_is_asked_on_whatever_it_says_and_a_crowd_is_no_outage() {
     for fault in [
+        Fault::Partial,
         Fault::Refused,
         Fault::OutOfMemory,
         Fault::Garbled,
@@ -280,7 +281,12 @@ async fn failures_are_counted_by_their_kind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_given_back_as_soon_as_the_tier_is_there_again() {
-    for fault in [Fault::Unreachable, Fault::Lost, Fault::TimedOut] {
+    for fault in [
+        Fault::Unreachable,
+        Fault::Partial,
+        Fault::Lost,
+        Fault::TimedOut,
+    ] {
         let (tier, shared) = in_mood(Mood::Fails(fault));
         shared.give_back(lease());
         while tier.releases() < 3 {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Claim, Lease, Purpose, Release, Shared, outage::Sign};
+use super::{Claim, Lease, Purpose, Release, Shared};
 use crate::{task, time::TierTime};
 
 /// A server that stands still does what it was sent before when it goes on, although that connection is
@@ -88,7 +88,7 @@ async fn give_back(shared: &Shared, lease: &Lease, ending: Ending) {
     let end = Instant::now() + ending.limit(lease);
     let mut pause = FIRST_PAUSE;
     while let Err(outage) = shared.release(lease, ending.release()).await {
-        if outage.fault.sign() == Sign::There || Instant::now() >= end {
+        if outage.fault.is_final() || Instant::now() >= end {
             return;
         }
         sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
