@@ -54,7 +54,8 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedFailures {
-    /// There was no connection, or the server was out of service: it was loading, say, or only reads.
+    /// There was no connection, or the server was out of service: it was loading, say, or only reads. In a
+    /// Cluster, also that of the one part that was asked.
     pub unreachable: u64,
     /// No answer came in time.
     pub timed_out: u64,

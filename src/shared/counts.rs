@@ -26,7 +26,7 @@ fn one_more(counter: &AtomicU64) {
 impl Counts {
     pub(super) fn failed(&self, fault: Fault) {
         one_more(match fault {
-            Fault::Unreachable => &self.unreachable,
+            Fault::Unreachable | Fault::Partial => &self.unreachable,
             Fault::TimedOut => &self.timed_out,
             Fault::Lost => &self.lost,
             Fault::Overloaded => &self.overloaded,

@@ -204,7 +204,7 @@ impl Shared {
             Err(elapsed) => Err(Outage::timed_out(elapsed)),
         };
         budget.0 = budget.0.saturating_sub(sent.elapsed());
-        let answer = self.settle("claim", &self.leases, permit, answer);
+        let answer = self.settle("claim", &self.leases, Some(permit), answer);
         match &answer {
             Err(outage) if outage.effect == Effect::Unknown => budget.0 = Duration::ZERO,
             Err(_) | Ok(_) => undo.disarm(),
@@ -222,6 +222,8 @@ impl Shared {
             return Filled::Refused;
         };
         let filled = self.tier.fill(fill).await;
+        let says_nothing = matches!(filled, Ok(filled) if filled != Filled::Stored);
+        let permit = Some(permit).filter(|_| self.tier.has_leases() || !says_nothing);
         let filled = self.settle("fill", &self.entries, permit, filled);
         match filled {
             Ok(Filled::Refused) => self.no_room(&self.entries),
@@ -238,7 +240,7 @@ impl Shared {
     pub(crate) async fn renew(&self, lease: &Lease) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
         let held = self.tier.renew(lease).await;
-        self.settle("renew", &self.releases, permit, held)
+        self.settle("renew", &self.releases, self.of_lease(permit), held)
     }
 
     /// # Errors
@@ -251,7 +253,7 @@ impl Shared {
     ) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
         let held = self.tier.release(lease, release).await;
-        let held = self.settle("release", &self.releases, permit, held);
+        let held = self.settle("release", &self.releases, self.of_lease(permit), held);
         if held.is_ok() {
             self.releases.works();
         }
@@ -307,26 +309,30 @@ impl Shared {
         self.trusts_local() || now.saturating_duration_since(confirmed) < self.trust
     }
 
-    /// Tells the breaker how an operation ended: a tier that refuses one is there all the same.
+    /// What becomes of a lease says nothing of a tier that has none.
+    fn of_lease(&self, permit: Permit) -> Option<Permit> {
+        Some(permit).filter(|_| self.tier.has_leases())
+    }
+
+    /// Tells the breaker how an operation ended: a tier that refuses one is there all the same. Without a permit
+    /// it is not told.
     fn settle<T>(
         &self,
         operation: &'static str,
         notice: &Notice,
-        permit: Permit,
+        permit: Option<Permit>,
         outcome: Result<T, Outage>,
     ) -> Result<T, Outage> {
-        match &outcome {
-            Ok(_) => permit.succeeded(),
-            Err(outage) => {
-                self.failed(operation, outage);
-                match outage.fault.sign() {
-                    Sign::Gone => permit.failed(outage.reason()),
-                    Sign::There => {
-                        notice.refused(outage.reason());
-                        permit.succeeded();
-                    }
-                    Sign::None => drop(permit),
-                }
+        if let Err(outage) = &outcome {
+            self.failed(operation, outage);
+            if outage.fault.sign() == Sign::There {
+                notice.refused(outage.reason());
+            }
+        }
+        if let Some(permit) = permit {
+            match &outcome {
+                Ok(_) => permit.succeeded(),
+                Err(outage) => outage.tell(permit),
             }
         }
         outcome

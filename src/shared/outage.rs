@@ -2,6 +2,7 @@
 
 use std::{error::Error, fmt};
 
+use super::breaker::Permit;
 use crate::{body::BoxError, chain::Chain};
 
 /// A failure of the tier. `Display` never shows a key or a value.
@@ -30,6 +31,8 @@ pub(crate) enum Fault {
     Lost,
     /// So much is under way that it was not even asked.
     Overloaded,
+    /// It is there, and the part of it that was asked is not, or is on its way elsewhere.
+    Partial,
     /// It is there, and refused this one operation.
     Refused,
     /// It is there, and has no room.
@@ -53,9 +56,14 @@ impl Fault {
     pub(super) fn sign(self) -> Sign {
         match self {
             Self::Unreachable | Self::TimedOut | Self::Lost => Sign::Gone,
-            Self::Refused | Self::OutOfMemory | Self::Garbled => Sign::There,
+            Self::Partial | Self::Refused | Self::OutOfMemory | Self::Garbled => Sign::There,
             Self::Overloaded => Sign::None,
         }
+    }
+
+    /// Whether the same will come of it when it is asked again.
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Self::Refused | Self::OutOfMemory | Self::Garbled)
     }
 }
 
@@ -71,6 +79,15 @@ impl Outage {
     /// What led to it, for a line in the log.
     pub(super) fn reason(&self) -> impl fmt::Display {
         Chain(&*self.source)
+    }
+
+    /// Tells the breaker what is to be made of it.
+    pub(super) fn tell(&self, permit: Permit) {
+        match self.fault.sign() {
+            Sign::Gone => permit.failed(self.reason()),
+            Sign::There => permit.succeeded(),
+            Sign::None => drop(permit),
+        }
     }
 
     /// Nobody is left to ask.

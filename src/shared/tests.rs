@@ -231,6 +231,7 @@ async fn within_a_second_of_its_return_everybody_asks_again() {
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_is_there_is_asked_on_whatever_it_says_and_a_crowd_is_no_outage() {
     for fault in [
+        Fault::Partial,
         Fault::Refused,
         Fault::OutOfMemory,
         Fault::Garbled,
@@ -280,7 +281,12 @@ async fn failures_are_counted_by_their_kind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_given_back_as_soon_as_the_tier_is_there_again() {
-    for fault in [Fault::Unreachable, Fault::Lost, Fault::TimedOut] {
+    for fault in [
+        Fault::Unreachable,
+        Fault::Partial,
+        Fault::Lost,
+        Fault::TimedOut,
+    ] {
         let (tier, shared) = in_mood(Mood::Fails(fault));
         shared.give_back(lease());
         while tier.releases() < 3 {
@@ -326,4 +332,29 @@ async fn a_claim_that_nobody_waits_for_any_more_is_undone() {
     shared.gave_all_back().await;
 
     assert_eq!(tier.releases(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_undone_however_long_the_tier_has_stood_still() {
+    let (tier, shared) = in_mood(Mood::Hangs);
+    let mut budget = shared.budget();
+    assert!(
+        shared
+            .claim(claim(Purpose::Serve), &mut budget)
+            .await
+            .is_none()
+    );
+
+    tier.becomes(Mood::Fails(Fault::Unreachable));
+    for _ in 0..3000 {
+        advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    let before = tier.releases();
+    tier.becomes(Mood::Answers);
+    let back = Instant::now();
+    shared.gave_all_back().await;
+
+    assert_eq!(tier.releases() - before, 1);
+    assert!(back.elapsed() <= Duration::from_secs(1));
 }

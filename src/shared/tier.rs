@@ -227,6 +227,11 @@ pub(crate) trait Tier: fmt::Debug + Send + Sync {
     }
     /// How long a lease lasts without renewal.
     fn lease_ttl(&self) -> Duration;
+    /// Whether it keeps the leases itself, so that whatever becomes of one says that it is there. Else a lease is
+    /// something of its own, and undone by whoever holds it.
+    fn has_leases(&self) -> bool {
+        true
+    }
     /// What tells its leases from those of other tiers, as far as is known without asking.
     fn realm(&self) -> String;
 }

@@ -5,11 +5,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep};
 
-use super::{Claim, Lease, Purpose, Release, Shared, outage::Sign};
+use super::{Claim, Lease, Purpose, Release, Shared};
 use crate::{task, time::TierTime};
 
-/// A claim that no answer has come to in so long is not on its way any more.
-const UNDERWAY: Duration = Duration::from_secs(45);
+/// A server that stands still does what it was sent before when it goes on, although that connection is
+/// closed by then. For so long it is worth being told that nobody wants it any more.
+const UNDERWAY: Duration = Duration::from_secs(600);
 
 /// A connection that was cut is there again by then, as a rule.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -21,7 +22,7 @@ pub(super) struct Undo(Option<(Arc<Shared>, Lease)>);
 
 impl Undo {
     pub(super) fn of(shared: &Arc<Shared>, claim: &Claim) -> Self {
-        if claim.purpose == Purpose::Look {
+        if claim.purpose == Purpose::Look || !shared.tier.has_leases() {
             return Self(None);
         }
         let lease = Lease {
@@ -87,7 +88,7 @@ async fn give_back(shared: &Shared, lease: &Lease, ending: Ending) {
     let end = Instant::now() + ending.limit(lease);
     let mut pause = FIRST_PAUSE;
     while let Err(outage) = shared.release(lease, ending.release()).await {
-        if outage.fault.sign() == Sign::There || Instant::now() >= end {
+        if outage.fault.is_final() || Instant::now() >= end {
             return;
         }
         sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())).await;

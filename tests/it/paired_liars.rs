@@ -4,7 +4,7 @@ use std::{
     panic::panic_any,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -169,6 +169,91 @@ async fn a_store_that_panics_is_an_outage_of_the_store() {
     assert_eq!(store.state, LinkState::Broken);
     let told = store.last_error.as_deref().unwrap();
     assert!(told.ends_with("it panicked"), "{told}");
+}
+
+/// Stands still when told to.
+#[derive(Debug, Default)]
+struct Sleepy {
+    sleeps: AtomicBool,
+    inner: MemoryStore,
+}
+
+impl Sleepy {
+    async fn awake(&self) {
+        if self.sleeps.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Store for Sleepy {
+    fn get<'a>(&'a self, reads: &'a [Read]) -> BoxFuture<'a, Result<Vec<Option<Found>>, Error>> {
+        Box::pin(async {
+            self.awake().await;
+            self.inner.get(reads).await
+        })
+    }
+
+    fn put<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, Error>> {
+        Box::pin(async {
+            self.awake().await;
+            self.inner.put(write).await
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async {
+            self.awake().await;
+            self.inner.remove(key).await
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_store_stands_still_few_wait_for_it_whatever_becomes_of_the_locks_meanwhile() {
+    let store = Arc::new(Sleepy::default());
+    let cache = Cache::builder().store(Arc::clone(&store), LockManager::in_memory());
+    let cache = cache.build().unwrap();
+    let responds: [fn(usize, &Incoming) -> Outgoing; 3] = [text, failing, uncacheable];
+    let mut held = Vec::new();
+    for (number, respond) in responds.into_iter().enumerate() {
+        let handler = Handler::held();
+        let worker = handler.worker(&layer(&cache), respond);
+        for key in 0..20 {
+            held.push(worker.herd(&format!("/held/{number}/{key}"), 1));
+        }
+        handler.has_begun(20).await;
+        // One after another, in those five seconds.
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                handler.let_go_one();
+            }
+        });
+    }
+    store.sleeps.store(true, Ordering::SeqCst);
+
+    let worker = Handler::open().worker(&layer(&cache), text);
+    let mut asked = Vec::new();
+    for request in 0..500 {
+        let worker = worker.clone();
+        asked.push(tokio::spawn(async move {
+            let start = Instant::now();
+            worker.get(&format!("/report/{request}")).await;
+            start.elapsed()
+        }));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    let mut slow = 0;
+    for asked in asked {
+        slow += usize::from(asked.await.unwrap() >= Duration::from_millis(100));
+    }
+    // Those before the breaker opens, and one probe every quarter of a second.
+    assert!(slow <= 50, "{slow} of 500 waited");
+    for held in held {
+        held.answers().await;
+    }
 }
 
 /// Answers every other time.

@@ -116,6 +116,11 @@ impl Tier for PairedTier {
         self.lease_ttl
     }
 
+    /// They are locks, which may be had while the store is gone.
+    fn has_leases(&self) -> bool {
+        false
+    }
+
     fn realm(&self) -> String {
         self.names.namespace().to_owned()
     }

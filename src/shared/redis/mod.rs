@@ -202,7 +202,8 @@ impl From<Error> for Outage {
             link::Kind::TimedOut => Fault::TimedOut,
             link::Kind::Lost => Fault::Lost,
             link::Kind::Refused if error.code() == Some("OOM") => Fault::OutOfMemory,
-            link::Kind::Unavailable if error.is_partial() => Fault::Refused,
+            link::Kind::Unavailable if error.is_partial() => Fault::Partial,
+            link::Kind::Refused if error.code() == Some("TRYAGAIN") => Fault::Partial,
             link::Kind::Refused if !is_out_of_service(error.code()) => Fault::Refused,
             link::Kind::Unavailable if error.is_overload() => Fault::Overloaded,
             link::Kind::Refused | link::Kind::Unavailable => Fault::Unreachable,
@@ -217,7 +218,6 @@ impl From<Error> for Outage {
 
 /// Whether a server that refuses a command with `code` refuses all of them for a while.
 fn is_out_of_service(code: Option<&str>) -> bool {
-    // TRYAGAIN is none of them: one slot of a Cluster is on its way to another node.
     const CODES: [&str; 6] = [
         "LOADING",
         "MASTERDOWN",
