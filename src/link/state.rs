@@ -28,7 +28,7 @@ use super::{backoff, error::Error};
 const TIMEOUTS: u32 = 3;
 
 /// A link that comes and goes is news no more often than this.
-const NEWS: Duration = Duration::from_secs(1);
+const NEWS: Duration = Duration::from_secs(5);
 
 /// What the link is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -240,7 +240,7 @@ impl Shared {
     pub(crate) async fn renew(&self, lease: &Lease) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
         let held = self.tier.renew(lease).await;
-        self.settle("renew", &self.releases, self.of_lease(permit), held)
+        self.settle_held("renew", permit, held)
     }
 
     /// # Errors
@@ -253,7 +253,16 @@ impl Shared {
     ) -> Result<Held, Outage> {
         let permit = self.breaker.admit().map_err(|_refused| Outage::broken())?;
         let held = self.tier.release(lease, release).await;
-        let held = self.settle("release", &self.releases, self.of_lease(permit), held);
+        self.settle_held("release", permit, held)
+    }
+
+    fn settle_held(
+        &self,
+        operation: &'static str,
+        permit: Permit,
+        held: Result<Held, Outage>,
+    ) -> Result<Held, Outage> {
+        let held = self.settle(operation, &self.releases, self.of_lease(permit), held);
         if held.is_ok() {
             self.releases.works();
         }
