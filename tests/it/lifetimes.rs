@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use http::{StatusCode, Uri};
+use http::StatusCode;
 use http_body_util::Full;
 use proptest::{
     prelude::*,
@@ -25,7 +25,7 @@ use tower_stampede::{BufferLayer, Cache, CacheTags, Target};
 
 use crate::support::{
     redis::RedisServer,
-    worker::{Answer, Incoming, Outgoing, Worker, cache, layer, settled},
+    worker::{Answer, Incoming, Outgoing, Worker, cache, layer, settled, uri},
 };
 
 const PATHS: [&str; 3] = ["/a", "/b", "/c"];
@@ -98,10 +98,6 @@ impl Aim {
             Self::Everything => Target::all(),
         }
     }
-}
-
-fn uri(path: &str) -> Uri {
-    format!("http://shop.example{path}").parse().unwrap()
 }
 
 /// A build that has come to an end.

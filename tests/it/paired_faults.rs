@@ -16,7 +16,9 @@ use crate::support::{
     memcached::MemcachedServer,
     pairs::Pair,
     redis::RedisServer,
-    worker::{AMPLE, Handler, Worker, failing, layer, settled, text, until, waiting},
+    worker::{
+        AMPLE, Handler, Worker, failing, layer, rounds_under_load, settled, text, until, waiting,
+    },
 };
 
 /// What one request may be held up, on a machine under load.
@@ -101,22 +103,12 @@ async fn a_memcached_that_is_killed_and_restarted_under_load_fails_no_request() 
         .map(|(cache, handler)| handler.worker(&layer(cache), text))
         .collect();
 
-    for round in 0..30 {
-        match round {
-            10 => memcached.kill(),
-            20 => memcached.restart(),
-            _ => {}
-        }
-        let before: Vec<_> = handlers.iter().map(Handler::builds).collect();
-        let path = format!("/round/{round}");
-        let herd = workers[0].herd(&path, 20).and(workers[1].herd(&path, 20));
-        for answer in herd.answers().await {
-            assert_eq!(answer.status, StatusCode::OK);
-        }
-        for (handler, before) in handlers.iter().zip(before) {
-            assert!(handler.builds() <= before + 1, "round {round}");
-        }
-    }
+    rounds_under_load(&handlers, &workers, 1, |round| match round {
+        10 => memcached.kill(),
+        20 => memcached.restart(),
+        _ => {}
+    })
+    .await;
 
     heals(&workers[0], &caches[0], &memcached).await;
 }

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::Uri;
 use tower_stampede::{
     Cache, CacheTags, Target,
     lock::LockManager,
@@ -15,14 +14,10 @@ use crate::{
         pairs::Pair,
         worker::{
             AMPLE, Handler, Incoming, Outgoing, Worker, caching, failing, layer, settled, text,
-            until, waiting,
+            until, uri, waiting,
         },
     },
 };
-
-fn uri(path: &str) -> Uri {
-    format!("http://shop.example{path}").parse().unwrap()
-}
 
 fn tagged(build: usize, request: &Incoming) -> Outgoing {
     let mut response = text(build, request);

@@ -1,23 +1,12 @@
 //! Purges in odd circumstances: strange names, strangers, floods, and nobody to tell.
 
-use http::{HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode};
 use tower_stampede::{BufferLayer, Cache};
 
 use crate::support::{
     redis::RedisServer,
-    worker::{Handler, Incoming, Worker, cache, get, layer, settled, text, until},
+    worker::{Handler, Incoming, Worker, cache, fleets, get, layer, settled, text, until, uri},
 };
-
-fn uri(path: &str) -> Uri {
-    format!("http://shop.example{path}").parse().unwrap()
-}
-
-/// Caches of one process, and of two with a shared tier.
-fn fleets() -> Vec<(Option<RedisServer>, Vec<Cache>)> {
-    let redis = RedisServer::start();
-    let shared = vec![cache(redis.url()), cache(redis.url())];
-    vec![(None, vec![Cache::in_memory()]), (Some(redis), shared)]
-}
 
 fn workers(
     handler: &Handler,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tower_stampede::{BufferLayer, Cache, CacheTags, CacheTtl, NoCache, Target};
 
 use crate::support::{
     redis::RedisServer,
     worker::{
-        AMPLE, Handler, Incoming, Outgoing, Worker, cache, caching, failing, get, layer, settled,
-        text, until, waiting,
+        AMPLE, Handler, Incoming, Outgoing, Worker, cache, caching, failing, fleets, get, layer,
+        settled, text, until, uri, waiting,
     },
 };
 
@@ -24,17 +24,6 @@ fn with(mut response: Outgoing, name: &'static str, value: &'static str) -> Outg
 fn steered(mut response: Outgoing, part: impl Clone + Send + Sync + 'static) -> Outgoing {
     response.extensions_mut().insert(part);
     response
-}
-
-fn uri(path: &str) -> Uri {
-    format!("http://shop.example{path}").parse().unwrap()
-}
-
-/// Caches of one process, and of two with a shared tier.
-fn fleets() -> Vec<(Option<RedisServer>, Vec<Cache>)> {
-    let redis = RedisServer::start();
-    let shared = vec![cache(redis.url()), cache(redis.url())];
-    vec![(None, vec![Cache::in_memory()]), (Some(redis), shared)]
 }
 
 async fn read_by_all(workers: &[Worker], caches: &[Cache], path: &str) -> String {

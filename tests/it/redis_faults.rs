@@ -10,7 +10,10 @@ use crate::support::{
     log::Log,
     proxy::FaultProxy,
     redis::RedisServer,
-    worker::{self, AMPLE, Answer, Handler, Worker, cache, get, layer, settled, text, until},
+    worker::{
+        self, AMPLE, Answer, Handler, Worker, cache, get, layer, rounds_under_load, settled, text,
+        until,
+    },
 };
 
 /// What one request may be held up, on a machine under load.
@@ -221,23 +224,13 @@ async fn a_redis_that_is_killed_and_restarted_under_load_fails_no_request() {
         .map(|(cache, handler)| handler.worker(&layer(cache), text))
         .collect();
 
-    for round in 0..30 {
-        match round {
-            10 => redis.kill(),
-            20 => redis.restart(),
-            _ => {}
-        }
-        let before: Vec<_> = handlers.iter().map(Handler::builds).collect();
-        let path = format!("/round/{round}");
-        let herd = workers[0].herd(&path, 20).and(workers[1].herd(&path, 20));
-        for answer in herd.answers().await {
-            assert_eq!(answer.status, StatusCode::OK);
-        }
-        for (handler, before) in handlers.iter().zip(before) {
-            // What was built in the outage is dropped when it ends.
-            assert!(handler.builds() <= before + 2, "round {round}");
-        }
-    }
+    // What was built in the outage is dropped when it ends.
+    rounds_under_load(&handlers, &workers, 2, |round| match round {
+        10 => redis.kill(),
+        20 => redis.restart(),
+        _ => {}
+    })
+    .await;
     for handler in &handlers {
         let builds = handler.builds();
         assert!(

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, env, time::Duration};
 
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderValue, Method};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     time::{Instant, sleep},
@@ -12,7 +12,7 @@ use tower_stampede::{BufferLayer, Cache, CacheTags, Fallback, Purged, Target};
 use crate::support::{
     process::{BUILDS, HELD, MARK, Process},
     redis::RedisServer,
-    worker::{AMPLE, Incoming, Outgoing, Worker, builder, get, layer, until},
+    worker::{AMPLE, Incoming, Outgoing, Worker, builder, get, layer, until, uri},
 };
 
 /// The other half of all these tests, in processes of their own.
@@ -125,10 +125,6 @@ impl Site {
 async fn read(worker: &Worker, path: &str) -> String {
     let answer = worker.get(path).await;
     format!("{} | {}", answer.text(), answer.outcome)
-}
-
-fn uri(path: &str) -> Uri {
-    format!("http://shop.example{path}").parse().unwrap()
 }
 
 struct Fleet {

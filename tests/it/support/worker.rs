@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tokio::{sync::Semaphore, task::JoinHandle, time::Instant};
 use tower::{Layer as _, ServiceExt as _, util::BoxCloneSyncService};
@@ -247,6 +247,40 @@ pub async fn warm(cache: &Cache) -> Worker {
     worker.get("/warm").await;
     settled(cache).await;
     worker
+}
+
+pub fn uri(path: &str) -> Uri {
+    format!("http://shop.example{path}").parse().unwrap()
+}
+
+/// Caches of one process, and of two with a shared tier.
+#[cfg(feature = "redis")]
+pub fn fleets() -> Vec<(Option<super::redis::RedisServer>, Vec<Cache>)> {
+    let redis = super::redis::RedisServer::start();
+    let shared = vec![cache(redis.url()), cache(redis.url())];
+    vec![(None, vec![Cache::in_memory()]), (Some(redis), shared)]
+}
+
+/// Herds for one page after another on two workers, while `strike` does something at the beginning of
+/// rounds: everybody is answered, and neither builds a page more than `most` times.
+pub async fn rounds_under_load(
+    handlers: &[Handler; 2],
+    workers: &[Worker],
+    most: usize,
+    mut strike: impl FnMut(usize),
+) {
+    for round in 0..30 {
+        strike(round);
+        let before: Vec<_> = handlers.iter().map(Handler::builds).collect();
+        let path = format!("/round/{round}");
+        let herd = workers[0].herd(&path, 20).and(workers[1].herd(&path, 20));
+        for answer in herd.answers().await {
+            assert_eq!(answer.status, StatusCode::OK);
+        }
+        for (handler, before) in handlers.iter().zip(before) {
+            assert!(handler.builds() <= before + most, "round {round}");
+        }
+    }
 }
 
 /// The leases that are held.
