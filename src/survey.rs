@@ -48,9 +48,9 @@ impl<'a> Survey<'a> {
             forwarding: None,
             host: Host::Absent,
         };
-        for (name, value) in headers {
+        for name in headers.keys() {
             if *name == header::HOST {
-                survey.host = survey.host.and(value);
+                survey.host = Host::among(headers);
             } else if is_special(name) {
                 survey.special = Special::Present;
             } else if is_forwarding(name) {
@@ -151,13 +151,19 @@ mod tests {
     fn the_host_is_found_and_two_are_too_many() {
         let mut headers = usual();
         let one = headers.clone();
+        headers.append(header::ACCEPT, value("*/*"));
+        let one_beside_two_of_another = headers.clone();
         headers.append(header::HOST, value("b.example"));
         let two = headers.clone();
         headers.remove(header::HOST);
+        let mut last = headers.clone();
+        last.insert(header::HOST, value("a.example"));
 
         let host = |headers| Survey::of(headers).host;
 
-        assert_eq!(host(&one), Host::One(&value("a.example")));
+        for headers in [&one, &one_beside_two_of_another, &last] {
+            assert_eq!(host(headers), Host::One(&value("a.example")));
+        }
         assert_eq!(host(&two), Host::Many);
         assert_eq!(host(&headers), Host::Absent);
     }
