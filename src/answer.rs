@@ -13,6 +13,7 @@ use crate::{
     entry::Entry,
     flight::{Failure, Presence, Stream},
     http::{
+        age,
         conditional::{self, Outcome as Condition},
         range::{self, Selection},
     },
@@ -38,6 +39,7 @@ impl fmt::Debug for Wanted<'_> {
 
 impl<'a> Wanted<'a> {
     /// Whether it is surely all of the response.
+    #[inline]
     pub(crate) fn is_whole(self) -> bool {
         *self.method == Method::GET && self.special.is_none()
     }
@@ -100,7 +102,7 @@ fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = entry.head.status;
     head.headers.clone_from(&entry.head.headers);
-    head.headers.insert(header::AGE, entry.age(now).into());
+    head.headers.insert(header::AGE, age::value(entry.age(now)));
     outcome.write(&mut head.headers);
     head
 }
@@ -204,7 +206,7 @@ pub(crate) fn from_stream<B>(
 ) -> Response<Body<B>> {
     let mut headers = stream.head.headers.clone();
     if stream.head.age > 0 {
-        headers.insert(header::AGE, stream.head.age.into());
+        headers.insert(header::AGE, age::value(stream.head.age));
     }
     outcome.write(&mut headers);
     if wanted.is_unchanged(stream.head.status, &headers) {

@@ -7,6 +7,7 @@
 //! [`range`] answer a request from an entry, [`revalidate`] renews one, and [`invalidate`] names
 //! those that an unsafe request makes void. [`etag`] makes validators where there are none.
 
+pub(crate) mod age;
 pub(crate) mod cache_control;
 pub(crate) mod conditional;
 mod content;
