@@ -81,6 +81,7 @@ impl Asked {
 }
 
 /// Whether a request takes part at all; if not, what `Cache-Status` says of it.
+#[inline]
 pub(crate) fn eligible<B: Body>(
     parts: &Parts,
     body: &B,
@@ -115,6 +116,7 @@ fn eligible_by(headers: &HeaderMap) -> Result<(), Outcome> {
 
 /// Whether the credentials that a request carries keep it from being cached, now that its key is
 /// known.
+#[inline]
 pub(crate) fn admitted(
     special: Option<&HeaderMap>,
     keyed: Keyed,

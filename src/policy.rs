@@ -205,16 +205,19 @@ impl Policy {
     }
 
     /// Whether the answers say no more of themselves than `Cache-Status` does by default.
+    #[inline]
     pub(crate) fn is_terse(&self) -> bool {
         self.key_shown == KeyShown::No && self.exposure == Exposure::Field
     }
 
     /// Whether every request bypasses.
+    #[inline]
     pub(crate) fn is_off(&self) -> bool {
         self.mode == Mode::Bypass || self.switch.as_ref().is_some_and(|switch| !switch.is_on())
     }
 
     /// Whether a request is one that renews what is stored.
+    #[inline]
     pub(crate) fn intent(&self, request: &request::Parts) -> Intent {
         match &self.refresh_if {
             Some(renews) if renews(request) => Intent::Renew,
@@ -223,6 +226,7 @@ impl Policy {
     }
 
     /// Whether a hit on a fresh entry is the one that refreshes it ahead of time.
+    #[inline]
     pub(crate) fn is_early(&self, entry: &Entry, now: Instant) -> bool {
         self.early
             .is_some_and(|early| early.is_due(entry, now, fastrand::f64()))

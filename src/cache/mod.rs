@@ -145,10 +145,12 @@ impl Cache {
         }
     }
 
+    #[inline]
     pub(crate) fn count(&self) -> &Counters {
         &self.0.counters
     }
 
+    #[inline]
     pub(crate) fn find(&self, key: &mut Vec<u8>, request: &HeaderMap, now: Instant) -> Found {
         self.0.local.find(key, request, &self.0.purges, now)
     }
@@ -205,6 +207,7 @@ impl Cache {
     }
 
     /// Whether this local entry may be served.
+    #[inline]
     pub(crate) fn trusts(&self, entry: &Entry, now: Instant) -> bool {
         self.0
             .shared

@@ -64,6 +64,7 @@ impl Variant {
     }
 
     /// Whether a request asks for this variant.
+    #[inline]
     fn fits(&self, request: &HeaderMap) -> bool {
         values(&self.fields, request) == self.values
     }
@@ -251,6 +252,7 @@ impl Entry {
     }
 
     /// Whether nothing it carries has been purged since its build began. A soft purge makes it stale.
+    #[inline]
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
         let checked = self.checked.load(Ordering::Relaxed);
