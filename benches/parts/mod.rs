@@ -16,7 +16,6 @@ pub(crate) static BODY: [u8; 1024] = [b'x'; 1024];
 /// A service to be called in a loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject<S, B> {
-    pub(crate) name: &'static str,
     pub(crate) service: S,
     response_body: PhantomData<fn() -> B>,
 }
@@ -26,9 +25,8 @@ where
     S: Service<Request<RequestBody>, Response = Response<B>, Error: fmt::Debug> + Clone,
     B: Body<Data = Bytes, Error: fmt::Debug>,
 {
-    pub(crate) fn new(name: &'static str, service: S) -> Self {
+    pub(crate) fn new(service: S) -> Self {
         Self {
-            name,
             service,
             response_body: PhantomData,
         }
