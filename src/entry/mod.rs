@@ -64,7 +64,6 @@ impl Variant {
     }
 
     /// Whether a request asks for this variant.
-    #[inline]
     fn fits(&self, request: &HeaderMap) -> bool {
         values(&self.fields, request) == self.values
     }
@@ -79,6 +78,7 @@ pub(crate) fn values(fields: &[HeaderName], request: &HeaderMap) -> Vec<u8> {
 
 impl Head {
     /// Whether the response may answer a request with these fields (RFC 9111 section 4.1).
+    #[inline]
     pub(crate) fn fits(&self, request: &HeaderMap) -> bool {
         self.variant
             .as_ref()

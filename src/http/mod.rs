@@ -5,7 +5,8 @@
 //! [`vary`] says which variant a request selects, [`fields`] what of a message is kept, and
 //! [`cache_control`] and [`targeted`] read the directives all of them go by. [`conditional`] and
 //! [`range`] answer a request from an entry, [`revalidate`] renews one, and [`invalidate`] names
-//! those that an unsafe request makes void. [`etag`] makes validators where there are none.
+//! those that an unsafe request makes void. [`etag`] makes validators where there are none, and [`age`]
+//! the field that tells a client how old an answer is.
 
 pub(crate) mod age;
 pub(crate) mod cache_control;
