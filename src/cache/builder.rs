@@ -207,9 +207,9 @@ impl CacheBuilder {
         self
     }
 
-    /// Compresses bodies that are longer than so many bytes before they go into Redis: less of its memory, and
-    /// less to carry. Default: none are. 16 KiB is a good beginning. It does not go with a
-    /// [`store`](Self::store), which may compress what it is given.
+    /// Compresses bodies that are longer than so many bytes before they go into the shared tier, Redis or a
+    /// [`store`](Self::store): less of its memory, and less to carry. Default: none are. 16 KiB is a good
+    /// beginning.
     ///
     /// The local tier has bodies as they are, so that a hit there costs what it always does. What another
     /// coding has made small already (`Content-Encoding`), and what would not become a tenth smaller, is
