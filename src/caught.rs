@@ -2,11 +2,14 @@
 
 use std::{
     any::Any,
+    error::Error,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
+    pin::{Pin, pin},
     task::Poll,
 };
+
+use tokio::time::{Instant, timeout_at};
 
 /// What was thrown. It is never shown: it may quote anything.
 pub(crate) type Thrown = Box<dyn Any + Send>;
@@ -25,4 +28,18 @@ pub(crate) async fn caught<F: Future + ?Sized>(mut work: Pin<&mut F>) -> Result<
         },
     )
     .await
+}
+
+/// Awaits `work` until `deadline`.
+///
+/// # Errors
+///
+/// It took longer, or panicked.
+pub(crate) async fn in_time<F: Future>(
+    deadline: Instant,
+    work: F,
+) -> Result<F::Output, Box<dyn Error + Send + Sync>> {
+    timeout_at(deadline, caught(pin!(work)))
+        .await?
+        .map_err(|_thrown| "it panicked".into())
 }

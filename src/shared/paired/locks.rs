@@ -1,20 +1,16 @@
 //! The locks that elect who builds.
 
 use std::{
-    pin::pin,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-use tokio::{
-    sync::Mutex,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::Mutex, time::Instant};
 
 use super::{claims::Ground, gauge::Gauge};
 use crate::{
     cache::LinkHealth,
-    caught::caught,
+    caught::in_time,
     lock::{self, Acquire, Attempt, ErrorKind, Guard, LockManager, OnDrop, Remaining},
     shared::{Effect, Fault, Held, Outage, breaker::Breaker},
 };
@@ -163,11 +159,8 @@ async fn bounded<T>(
     deadline: Instant,
     operation: impl Future<Output = Result<T, lock::Error>>,
 ) -> Result<T, lock::Error> {
-    match timeout_at(deadline, caught(pin!(operation))).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(_thrown)) => Err(lock::Error::unknown("it panicked")),
-        Err(late) => Err(lock::Error::unknown(late)),
-    }
+    let outcome = in_time(deadline, operation).await;
+    outcome.unwrap_or_else(|cause| Err(lock::Error::unknown(cause)))
 }
 
 /// The store may be there all the same.

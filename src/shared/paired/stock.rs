@@ -2,13 +2,13 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::Arc,
     task::Poll,
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::{
     gauge::Gauge,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cache::LinkHealth,
-    caught::caught,
+    caught::in_time,
     shared::{Effect, Fault, Outage},
     store::{Condition, Error, ErrorKind, Found, Read, Store, Write, Written},
     time::LONGEST,
@@ -83,11 +83,8 @@ impl Stock {
         operation: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Outage> {
         let asked = Instant::now();
-        let outcome = match timeout_at(deadline, caught(pin!(operation))).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_thrown)) => Err(Error::unknown("it panicked")),
-            Err(late) => Err(Error::unknown(late)),
-        };
+        let outcome = in_time(deadline, operation).await;
+        let outcome = outcome.unwrap_or_else(|cause| Err(Error::unknown(cause)));
         match &outcome {
             Err(error) if error.kind() != ErrorKind::Refused => self.gauge.failed(error),
             Ok(_) | Err(_) => self.gauge.answered(asked),
