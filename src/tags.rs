@@ -27,11 +27,8 @@ pub(crate) fn of_key(resource: &Key) -> Digest {
 
 /// The tags that an entry for this resource has by itself.
 pub(crate) fn implied(uri: &Uri, headers: &HeaderMap, resource: &Key) -> [Digest; 3] {
-    [
-        key::uri_tag(uri, headers),
-        key::exact_uri_tag(uri, headers),
-        of_key(resource),
-    ]
+    let of_uri = key::uri_tag(uri, headers);
+    [of_uri, key::exact_uri_tag(of_uri, uri), of_key(resource)]
 }
 
 /// There are more tags than are kept.

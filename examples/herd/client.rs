@@ -1,5 +1,6 @@
-//! The herd: one connection for each request, all open before the first request is sent, so that
-//! what is timed is the answer and not the handshake.
+//! The herd: one connection for each request, as a balancer in front keeps them. Each has answered
+//! something before the first request is sent, so that what is timed is the answer, and not that
+//! connections are accepted and get their buffers.
 
 use std::{net::SocketAddr, pin::pin, time::Duration};
 
@@ -15,7 +16,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use crate::{Failed, worker::WAITED};
+use crate::{
+    Failed,
+    worker::{READY, WAITED},
+};
 
 /// Nobody waits longer for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,68 +79,71 @@ fn part(time: Duration, number: usize, of: usize) -> Duration {
     time * number / u32::try_from(of).unwrap_or(u32::MAX)
 }
 
-/// A connection that has sent nothing yet.
-struct Line {
-    sender: SendRequest<Empty<Bytes>>,
-    connection: Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+/// A herd that has sent nothing yet.
+pub(crate) struct Herd {
+    lines: Vec<Line>,
 }
 
-/// Sends `requests` requests, each for the path of its number, in turn to each of `workers`. What a
-/// client that leaves early would have got is in no shot.
-pub(crate) async fn stampede(
-    workers: &[SocketAddr],
-    path_of: impl Fn(usize) -> String,
-    requests: usize,
-    pattern: Pattern,
-) -> Result<Vec<Shot>, Failed> {
-    let mut lines = Vec::with_capacity(requests);
-    for &address in workers.iter().cycle().take(requests) {
-        lines.push(Line::open(address).await?);
+impl Herd {
+    /// As large as told, in turn at each of `workers`.
+    pub(crate) async fn gather(workers: &[SocketAddr], requests: usize) -> Result<Self, Failed> {
+        let mut lines = Vec::with_capacity(requests);
+        for &address in workers.iter().cycle().take(requests) {
+            let mut line = Line::open(address).await?;
+            line.fetch(READY).await?;
+            lines.push(line);
+        }
+        Ok(Self { lines })
     }
-    let mut lines = (0..).zip(lines);
-    let mut herd = JoinSet::new();
-    if let Pattern::FirstLeaves {
-        others_after,
-        leaves_after,
-    } = pattern
-    {
-        let first = lines.next();
-        let path = path_of(0);
-        herd.spawn(async move {
-            if let Some((_, first)) = first {
-                drop(timeout(leaves_after, first.ask(path)).await);
-            }
-            None
-        });
-        sleep(others_after).await;
+
+    /// Sends a request on each line, for the path of its number. What a client that leaves early
+    /// would have got is in no shot.
+    pub(crate) async fn stampede(
+        self,
+        path_of: impl Fn(usize) -> String,
+        pattern: Pattern,
+    ) -> Vec<Shot> {
+        let requests = self.lines.len();
+        let mut lines = (0..).zip(self.lines);
+        let mut herd = JoinSet::new();
+        if let Pattern::FirstLeaves {
+            others_after,
+            leaves_after,
+        } = pattern
+        {
+            let first = lines.next();
+            let path = path_of(0);
+            herd.spawn(async move {
+                if let Some((_, mut first)) = first {
+                    drop(timeout(leaves_after, first.ask(path)).await);
+                }
+                None
+            });
+            sleep(others_after).await;
+        }
+        let start = Instant::now();
+        for (number, mut line) in lines {
+            let (path, time) = (path_of(number), pattern.time_of(number, requests));
+            herd.spawn(async move {
+                sleep_until(start + time).await;
+                Some((line.ask(path).await, line))
+            });
+        }
+        // The lines come back with the shots: no connection closes before the last answer is there.
+        let shots = herd.join_all().await.into_iter().flatten();
+        shots.map(|(shot, _line)| shot).collect()
     }
-    let start = Instant::now();
-    for (number, line) in lines {
-        let (path, time) = (path_of(number), pattern.time_of(number, requests));
-        herd.spawn(async move {
-            sleep_until(start + time).await;
-            Some(line.ask(path).await)
-        });
-    }
-    // The lines come back with the shots: no connection closes before the last answer is there.
-    let shots = herd.join_all().await.into_iter().flatten();
-    Ok(shots.map(|(shot, _line)| shot).collect())
 }
 
 /// One answer, read whole.
 pub(crate) async fn fetch(address: SocketAddr, path: &str) -> Result<Bytes, Failed> {
-    let Line {
-        mut sender,
-        connection,
-    } = Line::open(address).await?;
-    let answer = async {
-        let answer = sender.send_request(request(path)).await?;
-        Ok(answer.into_body().collect().await?.to_bytes())
-    };
-    match select(pin!(answer), pin!(connection)).await {
-        Either::Left((body, _)) => body,
-        Either::Right((_, answer)) => answer.await,
-    }
+    Ok(Line::open(address).await?.fetch(path).await?)
+}
+
+/// One connection. It is driven by those who ask, which is cheaper than a task of its own.
+struct Line {
+    sender: SendRequest<Empty<Bytes>>,
+    connection: Connection<TokioIo<TcpStream>, Empty<Bytes>>,
 }
 
 impl Line {
@@ -147,27 +154,37 @@ impl Line {
         Ok(Self { sender, connection })
     }
 
-    /// Asks once. The connection is driven by the same task, which is cheaper than one of its own.
-    async fn ask(self, path: String) -> (Shot, impl Send) {
-        let Self {
-            mut sender,
-            mut connection,
-        } = self;
-        let sent = Instant::now();
-        let answer = {
-            let answer = pin!(timeout(PATIENCE, read(&mut sender, request(&path))));
-            match select(answer, &mut connection).await {
-                Either::Left((answer, _)) => answer,
-                Either::Right((_, answer)) => answer.await,
-            }
+    /// Leaves the line ready for another request.
+    async fn fetch(&mut self, path: &str) -> hyper::Result<Bytes> {
+        let Self { sender, connection } = self;
+        let answer = async {
+            let answer = sender.send_request(request(path)).await?;
+            let body = answer.into_body().collect().await?.to_bytes();
+            sender.ready().await?;
+            Ok(body)
         };
+        driven(connection, answer).await
+    }
+
+    async fn ask(&mut self, path: String) -> Shot {
+        let Self { sender, connection } = self;
+        let sent = Instant::now();
+        let answer = timeout(PATIENCE, read(sender, request(&path)));
+        let answer = driven(connection, answer).await;
         let latency = sent.elapsed();
         let end = match answer {
             Ok(Ok((status, wait))) => End::Answered(status, wait),
             Ok(Err(_)) | Err(_) => End::Failed,
         };
-        let shot = Shot { sent, latency, end };
-        (shot, (sender, connection))
+        Shot { sent, latency, end }
+    }
+}
+
+async fn driven<T>(connection: impl Future + Unpin, answer: impl Future<Output = T>) -> T {
+    match select(pin!(answer), connection).await {
+        Either::Left((answer, _)) => answer,
+        // What it had read is there all the same.
+        Either::Right((_, answer)) => answer.await,
     }
 }
 

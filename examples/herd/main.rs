@@ -1,13 +1,13 @@
 //! A herd on an expensive handler, without and with the layer: `cargo run --release --example herd`.
 //!
-//! Starts workers as processes of their own, each an axum server on a loopback port, opens one
+//! Starts workers as processes of their own, each an axum server on a loopback port, opens and warms one
 //! connection for each request, and sends all requests at once. The handler only waits (`--build-ms`),
 //! so that what is counted, builds, is what would have been work.
 //!
 //! One worker needs no server at all. More of them share a Redis: the one that `--redis` names, or a
 //! `redis-server` that is started for the occasion. The cases `redis-frozen`, `redis-killed` and
-//! `redis-flapping` always start their own, do that to it while the herd goes on, and tell what it cost. When this program ends, in whatever way, so do
-//! the others.
+//! `redis-flapping` always start their own, do that to it while the herd goes on, and tell what it cost.
+//! When this program ends, in whatever way, so do the others.
 
 #![expect(
     clippy::needless_collect,
@@ -32,6 +32,7 @@ use std::{error::Error, process::ExitCode};
 use clap::{Parser, Subcommand};
 use parts::redis_server;
 use report::Format;
+use tokio::runtime;
 use worker::WorkerOptions;
 
 use crate::cases::Case;
@@ -82,18 +83,25 @@ enum Role {
     RedisKeeper,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    parts::exit_code(run_role().await)
+fn main() -> ExitCode {
+    let Command { options, role } = Command::parse();
+    // A worker is as any server. What stands for its clients is on one thread, since it has no machine
+    // of its own here, and takes less of the workers' so.
+    let runtime = match role {
+        Some(Role::Worker(_)) => runtime::Builder::new_multi_thread(),
+        Some(Role::RedisKeeper) | None => runtime::Builder::new_current_thread(),
+    };
+    parts::exit_code(run(runtime, options, role))
 }
 
-async fn run_role() -> Result<(), Failed> {
-    let Command { options, role } = Command::parse();
-    match role {
-        Some(Role::Worker(options)) => worker::run(options).await,
-        Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
-        None => Box::pin(herd(options)).await,
-    }
+fn run(mut runtime: runtime::Builder, options: Options, role: Option<Role>) -> Result<(), Failed> {
+    runtime.enable_all().build()?.block_on(async {
+        match role {
+            Some(Role::Worker(options)) => worker::run(options).await,
+            Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
+            None => herd(options).await,
+        }
+    })
 }
 
 async fn herd(mut options: Options) -> Result<(), Failed> {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::{
     Failed, Options,
     cases::{Case, Manner, SHORT_LIFE},
-    client::{self, End, Pattern, Shot, Wait},
+    client::{self, End, Herd, Pattern, Shot, Wait},
     fleet::Fleet,
     redis_commands::Commands,
     report::{Answers, Figures, Outcome},
@@ -83,12 +83,12 @@ impl Trial<'_> {
 
     async fn wave(&self, path: &'static str, pattern: Pattern) -> Result<Figures, Failed> {
         let requests = usize::try_from(self.options.requests)?;
+        let herd = Herd::gather(&self.fleet.addresses, requests).await?;
         let commands = match &self.options.redis {
             Some(url) => Some(Commands::start(url).await?),
             None => None,
         };
-        let path = |_| path.to_owned();
-        let shots = client::stampede(&self.fleet.addresses, path, requests, pattern).await?;
+        let shots = herd.stampede(|_| path.to_owned(), pattern).await;
         let redis_commands = match commands {
             Some(commands) => commands.total().await?,
             None => 0,

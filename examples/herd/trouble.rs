@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use crate::{
     Failed, Options,
     cases::{Case, Manner},
-    client::{self, Pattern, Shot},
+    client::{Herd, Pattern, Shot},
     faults::Fault,
     fleet::{Builds, Fleet},
     healing,
@@ -63,8 +63,8 @@ const COLD: &str = "cold-";
 async fn unprotected(fleet: &Fleet, options: &Options) -> Result<Figures, Failed> {
     let requests = usize::try_from(options.requests)?;
     let path_of = |number| path_of(UNPROTECTED, number);
-    let pattern = Pattern::Together;
-    let shots = client::stampede(&fleet.addresses, path_of, requests, pattern).await?;
+    let herd = Herd::gather(&fleet.addresses, requests).await?;
+    let shots = herd.stampede(path_of, Pattern::Together).await;
     let builds = fleet.take_builds().await?;
     Ok(Figures {
         builds: builds.all().count(),
@@ -109,9 +109,10 @@ async fn protected(
     let pattern = Pattern::InWaves(WAVE, BEFORE + fault.length() + AFTER);
     // Connected, before anything is timed.
     healing::healed(&fleet.addresses, Instant::now()).await?;
+    let herd = Herd::gather(&fleet.addresses, requests).await?;
     let mut commands = Commands::start(&server.url()).await?;
 
-    let herd = client::stampede(&fleet.addresses, path_of, requests, pattern);
+    let herd = async { Ok(herd.stampede(path_of, pattern).await) };
     let failing = async {
         sleep(BEFORE).await;
         let from = Moment::now();

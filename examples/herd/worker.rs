@@ -37,6 +37,9 @@ pub(crate) const BUILDS: &str = "/builds";
 /// The field that says that an answer had to be waited for.
 pub(crate) const WAITED: HeaderName = HeaderName::from_static("x-waited");
 
+/// Where a worker says nothing but that it is there.
+pub(crate) const READY: &str = "/ready";
+
 /// Where a worker builds at once, and says something else each time: two that say the same share.
 pub(crate) const PROBE: &str = "/probe";
 
@@ -99,6 +102,7 @@ fn app(options: &WorkerOptions, cache: &Cache) -> Router {
     };
     let app = Router::new()
         .route(UNPROTECTED, get(report))
+        .route(READY, get(async || ()))
         .route(BUILDS, get(take_builds));
     let probed = BufferLayer::new(cache.clone()).ttl(Duration::from_secs(60));
     let app = app.route(PROBE, get(probe).layer(probed));

@@ -53,7 +53,8 @@ impl Target {
 
     /// As [`uri`](Self::uri), with this query and no other.
     pub fn exact_uri(uri: &Uri) -> Self {
-        Self(Reach::Tag(key::exact_uri_tag(uri, &HeaderMap::new())))
+        let of_all_queries = key::uri_tag(uri, &HeaderMap::new());
+        Self(Reach::Tag(key::exact_uri_tag(of_all_queries, uri)))
     }
 
     /// As [`uri`](Self::uri), with the authority of `host` where the URI has none.

@@ -64,9 +64,9 @@ pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
     Digest::of(&bytes)
 }
 
-/// The implicit tag of all entries for an authority, a path and a query.
-pub(crate) fn exact_uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
-    let mut bytes = uri_tag(uri, headers).as_bytes().to_vec();
+/// The implicit tag of those of them ([`uri_tag`]) that are for the URI's query.
+pub(crate) fn exact_uri_tag(of_all_queries: Digest, uri: &Uri) -> Digest {
+    let mut bytes = of_all_queries.as_bytes().to_vec();
     let query = uri.query().unwrap_or_default();
     part(&mut bytes, Tag::Query, query.as_bytes());
     Digest::of(&bytes)
