@@ -85,6 +85,11 @@ impl Case {
             .unwrap_or_default()
     }
 
+    /// Whether it is told how many had to wait.
+    pub(crate) fn counts_waits(self) -> bool {
+        self == Self::Expired
+    }
+
     /// What is run if nothing is asked for: all that needs no server.
     pub(crate) fn usual() -> Vec<Self> {
         let all = Self::value_variants().iter().copied();

@@ -143,7 +143,8 @@ pub(crate) async fn fetch(address: SocketAddr, path: &str) -> Result<Bytes, Fail
 /// One connection. It is driven by those who ask, which is cheaper than a task of its own.
 struct Line {
     sender: SendRequest<Empty<Bytes>>,
-    connection: Connection<TokioIo<TcpStream>, Empty<Bytes>>,
+    /// Boxed, since a line is moved about.
+    connection: Box<Connection<TokioIo<TcpStream>, Empty<Bytes>>>,
 }
 
 impl Line {
@@ -151,6 +152,7 @@ impl Line {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let connection = Box::new(connection);
         Ok(Self { sender, connection })
     }
 

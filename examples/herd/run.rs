@@ -102,7 +102,7 @@ impl Trial<'_> {
             peak_builds: builds.peak(),
             answers,
             redis_commands,
-            waited: (self.case == Case::Expired).then(|| waited(&shots)),
+            waited: self.case.counts_waits().then(|| waited(&shots)),
         })
     }
 

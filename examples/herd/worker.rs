@@ -110,11 +110,13 @@ fn app(options: &WorkerOptions, cache: &Cache) -> Router {
         let layer = options.case.layer(manner, cache.clone(), build_time);
         app.route(manner.path(), get(report).layer(layer))
     };
-    Manner::ALL
-        .into_iter()
-        .fold(app, protected)
-        .layer(from_fn(tell_waits))
-        .with_state(site)
+    let app = Manner::ALL.into_iter().fold(app, protected);
+    let app = if options.case.counts_waits() {
+        app.layer(from_fn(tell_waits))
+    } else {
+        app
+    };
+    app.with_state(site)
 }
 
 /// Marks the answers that were not there when their requests came.

@@ -16,7 +16,6 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
     /// Acts on the flight's news as one of its waiters.
     pub(super) fn heed<B, E>(&mut self, news: News, seat: &Seat) -> Waited<B, E> {
         match news {
-            News::None => Waited::Again,
             News::Streaming(stream) if !stream.may_answer(seat.joined, self.cache.purges()) => {
                 // It goes on for those who were here before a purge.
                 seat.close();

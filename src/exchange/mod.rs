@@ -216,7 +216,7 @@ where
             if let Some(answered) = self.remembered(slot) {
                 return answered;
             }
-            let (mut seat, mut delivery) = match self.join(slot) {
+            let (seat, mut delivery) = match self.join(slot) {
                 Joined::Full if matches!(self.note(), Some(Note::HitForMiss)) => {
                     return Waited::Free(self.reason(), "uncacheable");
                 }
@@ -238,7 +238,7 @@ where
                 ms = field::Empty,
             );
             let began = Instant::now();
-            let wait = self.wait(&mut seat, &mut delivery, deadline);
+            let wait = self.wait(&seat, &mut delivery, deadline);
             let waited = wait.instrument(span.clone()).await;
             seat.lead(&span);
             span.record("ms", began.elapsed().as_secs_f64() * 1000.0);
@@ -280,7 +280,7 @@ where
     /// Waits for the flight's news, and, as its starter, for the response to this very request.
     async fn wait(
         &mut self,
-        seat: &mut Seat,
+        seat: &Seat,
         delivered: &mut Option<Delivered<ResBody, S::Error>>,
         deadline: Instant,
     ) -> Waited<ResBody, S::Error> {

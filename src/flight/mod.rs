@@ -13,16 +13,20 @@
 //!
 //! The locks are `std`'s, held for a few lines and never across an await.
 
+mod line;
 mod news;
 mod state;
 mod table;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tracing::Span;
 
-use self::state::State;
+use self::{line::Line, state::State};
 pub(crate) use self::{
     news::{Failure, LARGEST_FAILURE, News, Stream, Verdict},
     state::{Left, Turned},
@@ -37,7 +41,9 @@ pub(crate) struct Flight {
     /// What had been purged when the flight began.
     pub(crate) began: Moment,
     occupancy: Arc<Occupancy>,
-    news: watch::Sender<News>,
+    /// What it last told.
+    news: Mutex<Option<News>>,
+    line: Line,
     span: OnceLock<Span>,
 }
 
@@ -66,7 +72,8 @@ impl Flight {
             key,
             began,
             occupancy: Arc::default(),
-            news: watch::Sender::new(News::None),
+            news: Mutex::default(),
+            line: Line::default(),
             span: OnceLock::new(),
         }
     }
@@ -93,7 +100,14 @@ impl Flight {
 
     /// Tells everybody in the flight, and those who come while it is open.
     pub(crate) fn tell(&self, news: News) {
-        drop(self.news.send_replace(news));
+        let before = self.news().replace(news);
+        if before.is_none() {
+            self.line.release(self.state().waiters());
+        }
+    }
+
+    fn news(&self) -> MutexGuard<'_, Option<News>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody is in the flight, and seals it in that moment. Whoever has something left to
@@ -113,7 +127,6 @@ impl Flight {
 #[derive(Debug)]
 pub(crate) struct Seat {
     flight: Arc<Flight>,
-    news: watch::Receiver<News>,
     /// What had been purged when the request came.
     pub(crate) joined: Moment,
     _place: table::Place,
@@ -142,11 +155,16 @@ impl Seat {
     /// # Cancel safety
     ///
     /// Dropped early, nothing is missed: news stay.
-    pub(crate) async fn news(&mut self) -> News {
-        match self.news.wait_for(|news| !matches!(news, News::None)).await {
-            Ok(news) => news.clone(),
-            // The sender lives in the flight, which this seat keeps alive.
-            Err(_closed) => News::Landed(Verdict::Abandoned),
+    pub(crate) async fn news(&self) -> News {
+        loop {
+            let mut place = pin!(self.flight.line.place());
+            // In the line before it looks: news between the two wake it.
+            place.as_mut().enable();
+            let news = self.flight.news().clone();
+            if let Some(news) = news {
+                return news;
+            }
+            place.await;
         }
     }
 }
@@ -189,13 +207,10 @@ impl Drop for Pilot {
     fn drop(&mut self) {
         self.flight.seal();
         self.table.remove(&self.flight);
-        self.flight.news.send_if_modified(|news| {
-            let untold = matches!(news, News::None);
-            if untold {
-                *news = News::Landed(Verdict::untold());
-            }
-            untold
-        });
+        let untold = self.flight.news().is_none();
+        if untold {
+            self.flight.tell(News::Landed(Verdict::untold()));
+        }
     }
 }
 

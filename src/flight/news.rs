@@ -14,10 +14,8 @@ use crate::{
 };
 
 /// The latest word from a flight's task.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum News {
-    #[default]
-    None,
     /// The response is shareable and small enough: read along while it is being produced.
     Streaming(Arc<Stream>),
     /// The shared tier has the entry.

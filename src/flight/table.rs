@@ -181,7 +181,6 @@ impl Flights {
 
 fn seat(flight: &Arc<Flight>, joined: Moment, place: Place) -> Seat {
     Seat {
-        news: flight.news.subscribe(),
         flight: Arc::clone(flight),
         joined,
         _place: place,

@@ -103,7 +103,7 @@ fn limits_count_those_who_are_there() {
 #[test]
 fn news_reach_those_who_wait_and_those_who_come_later() {
     let flights = Flights::default();
-    let (mut first, pilot) = start(&flights, "a");
+    let (first, pilot) = start(&flights, "a");
     let mut waiting = task::spawn(first.news());
     assert_pending!(waiting.poll());
 
@@ -114,7 +114,7 @@ fn news_reach_those_who_wait_and_those_who_come_later() {
         assert_ready!(waiting.poll()),
         News::Landed(Verdict::Uncacheable)
     ));
-    let mut late = wait(&flights, "a");
+    let late = wait(&flights, "a");
     let mut late = task::spawn(late.news());
     assert!(matches!(
         assert_ready!(late.poll()),
@@ -125,7 +125,7 @@ fn news_reach_those_who_wait_and_those_who_come_later() {
 #[test]
 fn a_flight_that_ends_without_news_is_abandoned() {
     let flights = Flights::default();
-    let (mut seat, pilot) = start(&flights, "a");
+    let (seat, pilot) = start(&flights, "a");
 
     drop(pilot);
 
@@ -139,7 +139,7 @@ fn a_flight_that_ends_without_news_is_abandoned() {
 #[test]
 fn a_flight_whose_task_panics_has_failed() {
     let flights = Flights::default();
-    let (mut seat, pilot) = start(&flights, "a");
+    let (seat, pilot) = start(&flights, "a");
 
     let task = std::thread::spawn(move || {
         let _pilot = pilot;
