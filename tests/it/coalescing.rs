@@ -1,16 +1,22 @@
 //! One build for all who ask at the same time, and clients that go away meanwhile.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use http::StatusCode;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tower::ServiceExt as _;
 use tower_stampede::{Cache, OnDisconnect};
 
 use crate::support::{
     client::{
-        Ended, ask, assert_nothing_is_left, behind, get, herd, layer, let_through, ms, same,
-        settle, until, with,
+        Ended, ask, assert_nothing_is_left, attempt, behind, get, herd, layer, let_through, ms,
+        same, settle, until, with,
     },
     origin::{Origin, fresh, held, held_then, no_store, reply, stuck_in_one_place},
 };
@@ -63,6 +69,31 @@ async fn different_keys_do_not_wait_for_each_other() {
     gate.open();
     assert_eq!(stuck.answers().await.len(), 10);
     assert_eq!(origin.builds(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_are_answered_in_the_order_in_which_they_came() {
+    let cache = Cache::in_memory();
+    let (origin, gate) = held();
+    let service = behind(&layer(&cache), &origin);
+    let answered = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = JoinSet::new();
+    for number in 0..300 {
+        let (service, answered) = (service.clone(), Arc::clone(&answered));
+        waiting.spawn(async move {
+            drop(attempt(service, get("/report")).await);
+            answered.lock().unwrap().push(number);
+        });
+    }
+    until(&cache, |stats| stats.waiters == 300).await;
+
+    gate.open();
+
+    waiting.join_all().await;
+    let mut answered = answered.lock().unwrap().clone();
+    // Whose request was built with hears of it by itself.
+    answered.retain(|number| *number != 0);
+    assert_eq!(answered, (1..300).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
