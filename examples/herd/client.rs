@@ -1,6 +1,6 @@
-//! The herd: one connection for each request, as a balancer in front keeps them. Each has answered
-//! something before the first request is sent, so that what is timed is the answer, and not that
-//! connections are accepted and get their buffers.
+//! The herd: one connection for each request, kept open as a load balancer keeps those to its servers.
+//! Each has answered something before the first request is sent, so that what is timed is the answer,
+//! and not that connections are accepted and get their buffers.
 
 use std::{net::SocketAddr, pin::pin, time::Duration};
 

@@ -85,8 +85,8 @@ enum Role {
 
 fn main() -> ExitCode {
     let Command { options, role } = Command::parse();
-    // A worker is as any server. What stands for its clients is on one thread, since it has no machine
-    // of its own here, and takes less of the workers' so.
+    // A worker is as any server. What stands for its clients is on one thread, and so takes less from
+    // the workers, whose machine it shares.
     let runtime = match role {
         Some(Role::Worker(_)) => runtime::Builder::new_multi_thread(),
         Some(Role::RedisKeeper) | None => runtime::Builder::new_current_thread(),

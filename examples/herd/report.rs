@@ -52,6 +52,8 @@ pub(crate) struct Answers {
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) max_ms: f64,
+    /// From the first request sent to the last answer.
+    pub(crate) all_ms: f64,
     /// How many answers had which status.
     pub(crate) status: BTreeMap<u16, usize>,
     /// Requests whose connection broke, or that nobody answered.
@@ -119,9 +121,12 @@ impl Format {
             options.requests, options.build_ms,
         );
         println!(
-            "Times are from sending a request to the last byte of its answer. Waited: how many answers"
+            "Times are from sending a request to the last byte of its answer. All: from the first request"
         );
-        println!("were not there when their requests came, where that is the question.");
+        println!(
+            "sent to the last answer. Waited: how many answers were not there when their requests came,"
+        );
+        println!("where that is the question.");
     }
 
     pub(crate) fn print(self, outcome: &Outcome) -> Result<(), Failed> {
@@ -150,6 +155,7 @@ fn table(outcome: &Outcome) -> Table {
             "p50 ms",
             "p99 ms",
             "max ms",
+            "all ms",
             "answers",
             "errors",
             "Redis commands",
@@ -175,7 +181,7 @@ fn table(outcome: &Outcome) -> Table {
 }
 
 impl Figures {
-    fn row(&self, layer: &str) -> [String; 10] {
+    fn row(&self, layer: &str) -> [String; 11] {
         let mut row = self.answers.row(layer, self.builds);
         let [_, _, peak, .., commands, waited] = &mut row;
         *peak = self.peak_builds.to_string();
@@ -188,7 +194,7 @@ impl Figures {
 }
 
 impl Phase {
-    fn row(&self, name: &str) -> [String; 10] {
+    fn row(&self, name: &str) -> [String; 11] {
         self.answers.row(name, self.builds)
     }
 }
@@ -213,12 +219,13 @@ impl Answers {
             p50_ms: percentile(&latencies, 50),
             p99_ms: percentile(&latencies, 99),
             max_ms: percentile(&latencies, 100),
+            all_ms: millis(all(shots)),
             status,
             errors,
         }
     }
 
-    fn row(&self, name: &str, builds: usize) -> [String; 10] {
+    fn row(&self, name: &str, builds: usize) -> [String; 11] {
         let answers = self
             .status
             .iter()
@@ -230,6 +237,7 @@ impl Answers {
             format!("{:.1}", self.p50_ms),
             format!("{:.1}", self.p99_ms),
             format!("{:.1}", self.max_ms),
+            format!("{:.1}", self.all_ms),
             answers.collect::<Vec<_>>().join(", "),
             self.errors.to_string(),
             String::new(),
@@ -260,6 +268,16 @@ It had healed {healed_ms:.0} ms after the server's return. Builds by worker: {bu
 one worker at most {most}."
         )
     }
+}
+
+/// From the first request sent to the last answer.
+fn all(shots: &[Shot]) -> Duration {
+    let first = shots.iter().map(|shot| shot.sent).min();
+    let last = shots.iter().map(|shot| shot.sent + shot.latency).max();
+    first
+        .zip(last)
+        .map(|(first, last)| last - first)
+        .unwrap_or_default()
 }
 
 /// The least of the sorted `values` that `percent` of them do not exceed, to a tenth.

@@ -30,7 +30,8 @@ pub(crate) async fn case(case: Case, options: &Options) -> Result<Vec<Outcome>, 
         options,
         fleet,
     };
-    let unprotected = trial.wave(UNPROTECTED, trial.pattern()).await?;
+    let herd = trial.gather().await?;
+    let unprotected = trial.wave(herd, UNPROTECTED, trial.pattern()).await?;
     let protected = trial.protected(Manner::Plain).await?;
     let outcome = |name, protected| Outcome {
         case: name,
@@ -64,26 +65,32 @@ struct Trial<'a> {
 impl Trial<'_> {
     /// A wave on the layer, set up so.
     async fn protected(&self, manner: Manner) -> Result<Figures, Failed> {
-        if self.case == Case::Expired {
-            self.fill(manner.path()).await?;
+        let herd = self.gather().await?;
+        let path = manner.path();
+        if self.case != Case::Expired {
+            return self.wave(herd, path, self.pattern()).await;
         }
-        match (self.case, manner) {
+        self.fill(path).await?;
+        if manner == Manner::Early {
             // What is asked for all the time is to be refreshed before it expires.
-            (Case::Expired, Manner::Early) => {
-                let pattern = Pattern::Steadily(SHORT_LIFE.mul_f64(2.5));
-                self.wave(manner.path(), pattern).await
-            }
-            (Case::Expired, _) => {
-                sleep(SHORT_LIFE).await;
-                self.wave(manner.path(), self.pattern()).await
-            }
-            _ => self.wave(manner.path(), self.pattern()).await,
+            let pattern = Pattern::Steadily(SHORT_LIFE.mul_f64(2.5));
+            return self.wave(herd, path, pattern).await;
         }
+        sleep(SHORT_LIFE).await;
+        self.wave(herd, path, self.pattern()).await
     }
 
-    async fn wave(&self, path: &'static str, pattern: Pattern) -> Result<Figures, Failed> {
+    async fn gather(&self) -> Result<Herd, Failed> {
         let requests = usize::try_from(self.options.requests)?;
-        let herd = Herd::gather(&self.fleet.addresses, requests).await?;
+        Herd::gather(&self.fleet.addresses, requests).await
+    }
+
+    async fn wave(
+        &self,
+        herd: Herd,
+        path: &'static str,
+        pattern: Pattern,
+    ) -> Result<Figures, Failed> {
         let commands = match &self.options.redis {
             Some(url) => Some(Commands::start(url).await?),
             None => None,
@@ -96,7 +103,7 @@ impl Trial<'_> {
         let builds = self.fleet.take_builds().await?;
         let mut answers = Answers::of(&shots);
         // Of one who left nobody knows how it was answered.
-        answers.requests = requests;
+        answers.requests = usize::try_from(self.options.requests)?;
         Ok(Figures {
             builds: builds.all().count(),
             peak_builds: builds.peak(),

@@ -107,7 +107,7 @@ async fn protected(
     let requests = usize::try_from(options.requests)?;
     let path_of = |number| path_of(Manner::Plain.path(), number);
     let pattern = Pattern::InWaves(WAVE, BEFORE + fault.length() + AFTER);
-    // Connected, before anything is timed.
+    // The workers share, before anything is timed.
     healing::healed(&fleet.addresses, Instant::now()).await?;
     let herd = Herd::gather(&fleet.addresses, requests).await?;
     let mut commands = Commands::start(&server.url()).await?;

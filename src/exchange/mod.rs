@@ -292,6 +292,7 @@ where
             .map(|limit| self.asked.arrived + limit);
         let mut soft = pin!(sleep_until(stale_after.unwrap_or(deadline)));
         let mut taste = stale_after.map_or(Taste::Fresh, |_| Taste::Any);
+        let mut news = pin!(seat.news());
         loop {
             tokio::select! {
                 biased;
@@ -302,7 +303,7 @@ where
                     // It built nothing, or not with this request: the news say what else.
                     None => *delivered = None,
                 },
-                news = seat.news(), if delivered.is_none() => return self.heed(news, seat),
+                news = &mut news, if delivered.is_none() => return self.heed(news, seat),
                 () = &mut soft, if taste == Taste::Any => match self.soft_fallback() {
                     Some(response) => return Waited::Answered(response),
                     None => taste = Taste::Fresh,

@@ -4,69 +4,100 @@
 //! Woken all at once, a large herd overflows the queues of its runtime (256 tasks for each thread of
 //! tokio's), which then run it in any order, the first ones to come among the last, and before whatever
 //! else becomes ready meanwhile.
+//!
+//! Whoever is woken wakes the next one, on whatever thread that is. A task of the line's own sees to it
+//! that this goes on although those who were woken are not run.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use tokio::{
     sync::{Notify, futures::Notified},
     task::yield_now,
 };
+use tracing::Span;
 
 use crate::task;
 
-/// So many are woken before the runtime has its turn.
+/// So many are woken, and have not yet woken the next one, at any time.
 const GROUP: usize = 32;
 
-/// Those who wait. It starts again at its end for whoever asks once more.
 #[derive(Debug, Default)]
-pub(super) struct Line(Arc<Notify>);
+pub(super) struct Line(Arc<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    places: Notify,
+    /// How many are still to be woken.
+    left: AtomicUsize,
+}
 
 impl Line {
-    /// A place at the line's end, once it is enabled or polled.
+    /// A place at the line's end, once it is polled.
     pub(super) fn place(&self) -> Notified<'_> {
-        self.0.notified()
+        self.0.places.notified()
     }
 
-    /// Wakes everybody: the first ones now, the others as the runtime gets to them. There are about
-    /// `waiting` of them; whoever is beyond comes last.
+    /// Wakes about so many as are `waiting`; whoever is beyond comes last.
     pub(super) fn release(&self, waiting: usize) {
-        let mut release = Release {
-            line: Arc::clone(&self.0),
-            waiting,
-        };
-        release.wake_group();
-        if release.waiting > 0 {
-            task::spawn(release.run());
+        self.0.left.store(waiting, Ordering::Relaxed);
+        let release = Release(Arc::clone(&self.0));
+        self.0.wake(GROUP);
+        if self.0.left() > 0 {
+            // Its end is awaited by nobody: however it comes, all have been woken.
+            drop(task::spawn_in(Span::none(), release.run()));
+        }
+    }
+
+    /// Has one who was woken wake the next one.
+    pub(super) fn pass_on(&self) {
+        self.0.wake(1);
+    }
+}
+
+impl Waiting {
+    fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    fn wake(&self, count: usize) {
+        let one_less = |left: usize| left.checked_sub(1);
+        for _ in 0..count {
+            let taken = self
+                .left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+            if taken.is_err() {
+                return;
+            }
+            self.places.notify_one();
         }
     }
 }
 
-/// Dropped early, with its runtime or for want of one, it wakes the rest at once.
-struct Release {
-    line: Arc<Notify>,
-    waiting: usize,
-}
+/// Dropped, by itself, with its runtime or for want of one, it wakes the rest at once.
+struct Release(Arc<Waiting>);
 
 impl Release {
-    async fn run(mut self) {
-        while self.waiting > 0 {
+    async fn run(self) {
+        loop {
+            let left = self.0.left();
+            if left == 0 {
+                return;
+            }
             yield_now().await;
-            self.wake_group();
-        }
-    }
-
-    fn wake_group(&mut self) {
-        let group = self.waiting.min(GROUP);
-        self.waiting -= group;
-        for _ in 0..group {
-            self.line.notify_one();
+            if self.0.left() == left {
+                self.0.wake(GROUP);
+            }
         }
     }
 }
 
 impl Drop for Release {
     fn drop(&mut self) {
-        self.line.notify_waiters();
+        self.0.left.store(0, Ordering::Relaxed);
+        self.0.places.notify_waiters();
     }
 }
 
@@ -75,7 +106,7 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::{runtime, task::JoinSet};
-    use tokio_test::{assert_pending, task as polled};
+    use tokio_test::{assert_pending, assert_ready, task as polled};
 
     use super::*;
 
@@ -90,10 +121,12 @@ mod tests {
             waiting.spawn(async move {
                 line.place().await;
                 woken.lock().unwrap().push(number);
+                line.pass_on();
             });
         }
-        // On one thread, all of them have had their turn then.
-        yield_now().await;
+        for _ in 0..MANY {
+            yield_now().await;
+        }
         waiting
     }
 
@@ -144,6 +177,34 @@ mod tests {
         }
 
         assert!(waiting.iter().all(polled::Spawn::is_woken));
+    }
+
+    #[tokio::test]
+    async fn those_who_are_woken_and_not_run_hold_up_nobody() {
+        let line = Line::default();
+        let waiting = places(&line);
+
+        line.release(MANY);
+        for _ in 0..MANY {
+            yield_now().await;
+        }
+
+        assert!(waiting.iter().all(polled::Spawn::is_woken));
+    }
+
+    #[test]
+    fn a_runtime_that_is_not_run_any_more_holds_up_nobody_of_another_one() {
+        let line = Line::default();
+        let mut waiting = places(&line);
+
+        let idle = runtime::Builder::new_current_thread().build().unwrap();
+        idle.block_on(async { line.release(MANY) });
+
+        for place in &mut waiting {
+            assert!(place.is_woken());
+            assert_ready!(place.poll());
+            line.pass_on();
+        }
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   join ──► Starter ── spawns the flight's task, which holds the Pilot ─┐
 //!        └─► Waiter                                                      │
-//!                 every one of them holds a Seat and watches  ◄── news ──┘
+//!                 every one of them holds a Seat and waits for ◄─ news ──┘
 //! ```
 //!
 //! Nobody in a flight owns it: the task does. A request that goes away drops its [`Seat`]; the
@@ -19,8 +19,10 @@ mod state;
 mod table;
 
 use std::{
+    future::poll_fn,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    task::Poll,
 };
 
 use tokio::sync::Notify;
@@ -102,7 +104,8 @@ impl Flight {
     pub(crate) fn tell(&self, news: News) {
         let before = self.news().replace(news);
         if before.is_none() {
-            self.line.release(self.state().waiters());
+            let waiting = self.state().waiters();
+            self.line.release(waiting);
         }
     }
 
@@ -154,18 +157,20 @@ impl Seat {
     ///
     /// # Cancel safety
     ///
-    /// Dropped early, nothing is missed: news stay.
+    /// Dropped early, nothing is missed but the place in the line: news stay.
     pub(crate) async fn news(&self) -> News {
-        loop {
-            let mut place = pin!(self.flight.line.place());
-            // In the line before it looks: news between the two wake it.
-            place.as_mut().enable();
-            let news = self.flight.news().clone();
-            if let Some(news) = news {
-                return news;
+        let mut place = pin!(self.flight.line.place());
+        let news = poll_fn(|context| {
+            // In the line before it looks: news between the two wake it. Whatever wakes it, it looks.
+            let _its_turn = place.as_mut().poll(context);
+            match &*self.flight.news() {
+                Some(news) => Poll::Ready(news.clone()),
+                None => Poll::Pending,
             }
-            place.await;
-        }
+        });
+        let news = news.await;
+        self.flight.line.pass_on();
+        news
     }
 }
 
@@ -207,6 +212,7 @@ impl Drop for Pilot {
     fn drop(&mut self) {
         self.flight.seal();
         self.table.remove(&self.flight);
+        // Nobody else tells: it is the task's own end.
         let untold = self.flight.news().is_none();
         if untold {
             self.flight.tell(News::Landed(Verdict::untold()));

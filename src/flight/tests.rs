@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use tokio::runtime;
 use tokio_test::{assert_pending, assert_ready, task};
 
 use super::*;
@@ -118,6 +119,39 @@ fn news_reach_those_who_wait_and_those_who_come_later() {
     let mut late = task::spawn(late.news());
     assert!(matches!(
         assert_ready!(late.poll()),
+        News::Landed(Verdict::Uncacheable)
+    ));
+}
+
+#[test]
+fn whoever_is_woken_by_something_else_sees_the_news() {
+    let limits = Limits {
+        per_flight: 1000,
+        in_all: 1000,
+    };
+    let flights = Flights::default();
+    let (_seat, pilot) = start(&flights, "a");
+    let seats: Vec<_> = (0..100)
+        .map(|_| flights.join(&key("a"), Moment::default(), limits, |_| false))
+        .collect();
+    let mut waiting: Vec<_> = seats
+        .iter()
+        .map(|joined| match joined {
+            Joined::Waiter(seat) => task::spawn(seat.news()),
+            other => panic!("not a waiter but {other:?}"),
+        })
+        .collect();
+    for news in &mut waiting {
+        assert_pending!(news.poll());
+    }
+
+    let idle = runtime::Builder::new_current_thread().build().unwrap();
+    idle.block_on(async { pilot.flight().tell(News::Landed(Verdict::Uncacheable)) });
+
+    let last = waiting.last_mut().unwrap();
+    assert!(!last.is_woken(), "it is not its turn");
+    assert!(matches!(
+        assert_ready!(last.poll()),
         News::Landed(Verdict::Uncacheable)
     ));
 }

@@ -64,7 +64,7 @@ pub(crate) fn uri_tag(uri: &Uri, headers: &HeaderMap) -> Digest {
     Digest::of(&bytes)
 }
 
-/// The implicit tag of those of them ([`uri_tag`]) that are for the URI's query.
+/// The implicit tag of entries for a URI with its query; `of_all_queries` is its [`uri_tag`].
 pub(crate) fn exact_uri_tag(of_all_queries: Digest, uri: &Uri) -> Digest {
     let mut bytes = of_all_queries.as_bytes().to_vec();
     let query = uri.query().unwrap_or_default();

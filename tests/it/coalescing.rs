@@ -91,7 +91,7 @@ async fn waiters_are_answered_in_the_order_in_which_they_came() {
 
     waiting.join_all().await;
     let mut answered = answered.lock().unwrap().clone();
-    // Whose request was built with hears of it by itself.
+    // The starter hears of its own build directly.
     answered.retain(|number| *number != 0);
     assert_eq!(answered, (1..300).collect::<Vec<_>>());
 }

@@ -56,6 +56,7 @@ fn the_herd_reports_exactly_the_documented_fields() {
             .collect::<Vec<_>>()
     };
     let measured = [
+        "all_ms",
         "builds",
         "errors",
         "max_ms",
@@ -259,7 +260,7 @@ fn the_cases_in_which_redis_fails_report_what_it_cost() {
         assert_eq!(
             names,
             [
-                "builds", "errors", "max_ms", "p50_ms", "p99_ms", "requests", "status"
+                "all_ms", "builds", "errors", "max_ms", "p50_ms", "p99_ms", "requests", "status"
             ]
         );
     }
