@@ -13,7 +13,6 @@
 //!
 //! The locks are `std`'s, held for a few lines and never across an await.
 
-mod line;
 mod news;
 mod state;
 mod table;
@@ -28,7 +27,7 @@ use std::{
 use tokio::sync::Notify;
 use tracing::Span;
 
-use self::{line::Line, state::State};
+use self::state::State;
 pub(crate) use self::{
     news::{Failure, LARGEST_FAILURE, News, Stream, Verdict},
     state::{Left, Turned},
@@ -45,7 +44,8 @@ pub(crate) struct Flight {
     occupancy: Arc<Occupancy>,
     /// What it last told.
     news: Mutex<Option<News>>,
-    line: Line,
+    /// Those who wait for the first of it, in the order in which they came.
+    line: Notify,
     span: OnceLock<Span>,
 }
 
@@ -75,7 +75,7 @@ impl Flight {
             began,
             occupancy: Arc::default(),
             news: Mutex::default(),
-            line: Line::default(),
+            line: Notify::new(),
             span: OnceLock::new(),
         }
     }
@@ -102,11 +102,9 @@ impl Flight {
 
     /// Tells everybody in the flight, and those who come while it is open.
     pub(crate) fn tell(&self, news: News) {
-        let before = self.news().replace(news);
-        if before.is_none() {
-            let waiting = self.state().waiters();
-            self.line.release(waiting);
-        }
+        let _before = self.news().replace(news);
+        // All at once, whatever their runtimes are busy with: none depends on another one's being run.
+        self.line.notify_waiters();
     }
 
     fn news(&self) -> MutexGuard<'_, Option<News>> {
@@ -159,7 +157,7 @@ impl Seat {
     ///
     /// Dropped early, nothing is missed but the place in the line: news stay.
     pub(crate) async fn news(&self) -> News {
-        let mut place = pin!(self.flight.line.place());
+        let mut place = pin!(self.flight.line.notified());
         let news = poll_fn(|context| {
             // In the line before it looks: news between the two wake it. Whatever wakes it, it looks.
             let _its_turn = place.as_mut().poll(context);
@@ -168,9 +166,7 @@ impl Seat {
                 None => Poll::Pending,
             }
         });
-        let news = news.await;
-        self.flight.line.pass_on();
-        news
+        news.await
     }
 }
 

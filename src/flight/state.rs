@@ -43,10 +43,6 @@ impl State {
         }
     }
 
-    pub(crate) fn waiters(&self) -> usize {
-        self.waiters
-    }
-
     pub(crate) fn leave(&mut self) -> Left {
         self.waiters = self.waiters.saturating_sub(1);
         self.left()
