@@ -32,7 +32,7 @@ use std::{error::Error, process::ExitCode};
 use clap::{Parser, Subcommand};
 use parts::redis_server;
 use report::Format;
-use tokio::runtime;
+use tokio::runtime::Builder;
 use worker::WorkerOptions;
 
 use crate::cases::Case;
@@ -85,23 +85,22 @@ enum Role {
 
 fn main() -> ExitCode {
     let Command { options, role } = Command::parse();
-    // A worker is as any server. What stands for its clients is on one thread, and so takes less from
-    // the workers, whose machine it shares.
-    let runtime = match role {
-        Some(Role::Worker(_)) => runtime::Builder::new_multi_thread(),
-        Some(Role::RedisKeeper) | None => runtime::Builder::new_current_thread(),
-    };
-    parts::exit_code(run(runtime, options, role))
+    parts::exit_code(match role {
+        // As any server.
+        Some(Role::Worker(options)) => run(Builder::new_multi_thread(), worker::run(options)),
+        Some(Role::RedisKeeper) => run(Builder::new_current_thread(), async {
+            Ok(redis_server::keep().await?)
+        }),
+        // The clients: on one thread they take less from the workers, whose machine they share.
+        None => run(Builder::new_current_thread(), herd(options)),
+    })
 }
 
-fn run(mut runtime: runtime::Builder, options: Options, role: Option<Role>) -> Result<(), Failed> {
-    runtime.enable_all().build()?.block_on(async {
-        match role {
-            Some(Role::Worker(options)) => worker::run(options).await,
-            Some(Role::RedisKeeper) => Ok(redis_server::keep().await?),
-            None => herd(options).await,
-        }
-    })
+fn run(
+    mut threads: Builder,
+    program: impl Future<Output = Result<(), Failed>>,
+) -> Result<(), Failed> {
+    threads.enable_all().build()?.block_on(program)
 }
 
 async fn herd(mut options: Options) -> Result<(), Failed> {
