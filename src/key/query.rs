@@ -1,4 +1,6 @@
-//! [`QueryKey`]: what of the query is in the key.
+//! [`QueryKey`]: what of the query is in the key, behind the path.
+
+use http::{Uri, uri::PathAndQuery};
 
 use super::part::{Tag, part};
 
@@ -23,11 +25,16 @@ pub enum QueryKey {
 }
 
 impl QueryKey {
-    pub(super) fn write(&self, query: &str, bytes: &mut Vec<u8>) {
+    /// Writes the path of a target, and what counts of its query.
+    pub(super) fn write(&self, target: &Uri, bytes: &mut Vec<u8>) {
+        if let (Self::Raw, Some(target)) = (self, target.path_and_query()) {
+            return write_raw(target, bytes);
+        }
+        part(bytes, Tag::Path, target.path().as_bytes());
+        let query = target.query().unwrap_or_default();
         let pairs = || query.split('&').filter(|pair| !pair.is_empty());
         match self {
-            Self::Raw => part(bytes, Tag::Query, query.as_bytes()),
-            Self::Ignore => {}
+            Self::Raw | Self::Ignore => {}
             Self::Only(names) => {
                 write_pairs(pairs().filter(|pair| is_named(pair, names)), bytes);
             }
@@ -40,6 +47,17 @@ impl QueryKey {
                 write_pairs(sorted.into_iter(), bytes);
             }
         }
+    }
+}
+
+/// Writes both as one part: a path holds no question mark.
+fn write_raw(target: &PathAndQuery, bytes: &mut Vec<u8>) {
+    match target.as_str() {
+        // RFC 9110 section 4.2.3: an empty path is the root.
+        query if query.starts_with('?') => {
+            part(bytes, Tag::Path, format!("/{query}").as_bytes());
+        }
+        whole => part(bytes, Tag::Path, whole.as_bytes()),
     }
 }
 

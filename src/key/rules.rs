@@ -4,10 +4,7 @@ use std::{fmt, sync::Arc};
 
 use http::{HeaderName, Uri, request::Parts};
 
-use super::{
-    Class, KeyWriter, Keyed, QueryKey, authority, fields, forwarded,
-    part::{Tag, part},
-};
+use super::{Class, KeyWriter, Keyed, QueryKey, authority, fields, forwarded};
 use crate::survey::Survey;
 
 /// How a route makes its keys.
@@ -122,10 +119,7 @@ impl KeyRules {
         if let Some(headers) = survey.forwarding {
             forwarded::write(headers, bytes);
         }
-        part(bytes, Tag::Path, target.path().as_bytes());
-        if let Some(query) = target.query() {
-            self.query.write(query, bytes);
-        }
+        self.query.write(target, bytes);
         for name in &self.headers {
             fields::write_header(name, &parts.headers, bytes);
         }

@@ -89,6 +89,17 @@ fn the_default_port_depends_on_the_scheme_where_it_is_known() {
     );
 }
 
+/// RFC 9110 section 4.2.3.
+#[test]
+fn an_empty_path_is_the_root_and_no_query_is_another_than_an_empty_one() {
+    let key = |rest: &str| default_key(&format!("http://a.example{rest}"));
+
+    assert_eq!(key(""), key("/"));
+    assert_eq!(key("?a=1"), key("/?a=1"));
+    assert_eq!(key("?"), key("/?"));
+    assert_ne!(key("/?"), key("/"));
+}
+
 #[test]
 fn authorities_of_every_kind_are_keyed() {
     for host in [
