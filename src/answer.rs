@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::{
     body::Body,
-    entry::Entry,
+    entry::{self, Entry, Present},
     flight::{Failure, Presence, Stream},
     http::{
         age,
@@ -58,15 +58,15 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// A hit: `entry` as it is now.
-pub(crate) fn hit<B>(entry: &Entry, wanted: Wanted<'_>, now: Instant) -> Response<Body<B>> {
-    complete(present(entry, now), whole_of(entry), wanted)
+/// A hit.
+pub(crate) fn hit<B>(present: &Present, wanted: Wanted<'_>) -> Response<Body<B>> {
+    complete(present.head.clone(), whole_of(&present.entry), wanted)
 }
 
 /// A hit for a request that wants all of it.
 #[inline]
-pub(crate) fn whole<B>(entry: &Entry, now: Instant) -> Response<Body<B>> {
-    Response::from_parts(present(entry, now), Body::of(entry))
+pub(crate) fn whole<B>(present: &Present) -> Response<Body<B>> {
+    Response::from_parts(present.head.clone(), Body::of(&present.entry))
 }
 
 /// A stale entry in place of a response that did not come, or was an error.
@@ -86,25 +86,7 @@ pub(crate) fn from_entry<B>(
     now: Instant,
     outcome: Outcome,
 ) -> Response<Body<B>> {
-    complete(head(entry, now, outcome), whole_of(entry), wanted)
-}
-
-/// The head of a hit at `now`.
-#[inline]
-fn present(entry: &Entry, now: Instant) -> Parts {
-    entry.present.at(now, || {
-        let head = head(entry, now, Outcome::hit(entry.ttl(now)));
-        (head, entry.unchanged(now))
-    })
-}
-
-fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
-    let (mut head, ()) = Response::new(()).into_parts();
-    head.status = entry.head.status;
-    head.headers.clone_from(&entry.head.headers);
-    head.headers.insert(header::AGE, age::value(entry.age(now)));
-    outcome.write(&mut head.headers);
-    head
+    complete(entry::head(entry, now, outcome), whole_of(entry), wanted)
 }
 
 fn whole_of(entry: &Entry) -> (Bytes, Option<HeaderMap>) {

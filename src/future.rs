@@ -10,11 +10,10 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::{
-    answer, body::Body, entry::Entry, invalidation::Invalidation, policy::Policy, status::Outcome,
+    answer, body::Body, entry::Present, invalidation::Invalidation, policy::Policy, status::Outcome,
 };
 
 pin_project! {
@@ -41,7 +40,14 @@ enum Kind<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    Hit(Option<(Arc<Entry>, Instant)>),
+    Hit(Option<Arc<Present>>),
+    Other(Other<S, ReqBody, ResBody>),
+}
+
+enum Other<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>>,
+{
     Ready(Option<Box<Response<Body<ResBody>>>>),
     Bypass(Pin<Box<Bypass<S, ReqBody>>>),
     Exchange(Boxed<ResBody, S::Error>),
@@ -81,13 +87,14 @@ impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    /// All of `entry`, as it is at `now`.
-    pub(crate) fn hit(entry: Arc<Entry>, now: Instant) -> Self {
-        Kind::Hit(Some((entry, now))).into()
+    /// All of an entry.
+    pub(crate) fn hit(present: Arc<Present>) -> Self {
+        let kind = Kind::Hit(Some(present));
+        Self { kind }
     }
 
     pub(crate) fn ready(response: Response<Body<ResBody>>) -> Self {
-        Kind::Ready(Some(Box::new(response))).into()
+        Other::Ready(Some(Box::new(response))).into()
     }
 
     /// Straight to the inner service, once it is ready.
@@ -97,21 +104,22 @@ where
             request: Some(request),
             passing,
         };
-        Kind::Bypass(Box::pin(bypass)).into()
+        Other::Bypass(Box::pin(bypass)).into()
     }
 
     pub(crate) fn exchange(future: Boxed<ResBody, S::Error>) -> Self {
-        Kind::Exchange(future).into()
+        Other::Exchange(future).into()
     }
 }
 
 const ONCE: &str = "a finished future is not polled again";
 
-impl<S, ReqBody, ResBody> From<Kind<S, ReqBody, ResBody>> for ResponseFuture<S, ReqBody, ResBody>
+impl<S, ReqBody, ResBody> From<Other<S, ReqBody, ResBody>> for ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>>,
 {
-    fn from(kind: Kind<S, ReqBody, ResBody>) -> Self {
+    fn from(other: Other<S, ReqBody, ResBody>) -> Self {
+        let kind = Kind::Other(other);
         Self { kind }
     }
 }
@@ -122,15 +130,26 @@ where
 {
     type Output = Result<Response<Body<ResBody>>, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind {
-            Kind::Hit(hit) => {
-                let (entry, now) = hit.take().expect(ONCE);
-                Poll::Ready(Ok(answer::whole(&entry, now)))
-            }
-            Kind::Ready(response) => Poll::Ready(Ok(*response.take().expect(ONCE))),
-            Kind::Bypass(bypass) => bypass.as_mut().poll(cx),
-            Kind::Exchange(future) => future.as_mut().poll(cx),
+            Kind::Hit(hit) => Poll::Ready(Ok(answer::whole(&hit.take().expect(ONCE)))),
+            Kind::Other(other) => other.poll(cx),
+        }
+    }
+}
+
+impl<S, ReqBody, ResBody> Other<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>>,
+{
+    /// (Not inlined, so that the way of a hit may be.)
+    #[inline(never)]
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response<Body<ResBody>>, S::Error>> {
+        match self {
+            Self::Ready(response) => Poll::Ready(Ok(*response.take().expect(ONCE))),
+            Self::Bypass(bypass) => bypass.as_mut().poll(cx),
+            Self::Exchange(future) => future.as_mut().poll(cx),
         }
     }
 }
@@ -184,9 +203,9 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.kind {
-            Kind::Hit(_) | Kind::Ready(_) => "ResponseFuture(ready)",
-            Kind::Bypass(_) => "ResponseFuture(bypass)",
-            Kind::Exchange(_) => "ResponseFuture(exchange)",
+            Kind::Hit(_) | Kind::Other(Other::Ready(_)) => "ResponseFuture(ready)",
+            Kind::Other(Other::Bypass(_)) => "ResponseFuture(bypass)",
+            Kind::Other(Other::Exchange(_)) => "ResponseFuture(exchange)",
         })
     }
 }

@@ -20,7 +20,7 @@ use quick_cache::{
 use tokio::time::Instant;
 
 use crate::{
-    entry::{self, Entry, Fields, Variant, Worth},
+    entry::{self, Entry, Fields, Present, Variant},
     key::{self, Digest, Key},
     purges::Purges,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Local {
 
 #[derive(Clone, Debug)]
 enum Slot {
-    Entry(Arc<Entry>),
+    Entry(Arc<Present>),
     Variants(Arc<Variants>),
 }
 
@@ -46,13 +46,6 @@ pub(crate) struct Variants {
     known: Mutex<Vec<(Digest, Instant)>>,
 }
 
-/// What the local tier has for a request.
-#[derive(Debug)]
-pub(crate) enum Found {
-    Entry(Arc<Entry>, Worth),
-    Nothing,
-}
-
 /// What a slot takes, its key included.
 #[derive(Clone)]
 struct Bytes;
@@ -60,7 +53,7 @@ struct Bytes;
 impl Weighter<Key, Slot> for Bytes {
     fn weight(&self, key: &Key, slot: &Slot) -> u64 {
         let weight = match slot {
-            Slot::Entry(entry) => entry.weight(),
+            Slot::Entry(present) => present.entry.weight(),
             Slot::Variants(_) => 1024,
         };
         (key.as_bytes().len() + weight) as u64
@@ -111,7 +104,7 @@ impl Local {
         request: &http::HeaderMap,
         purges: &Purges,
         now: Instant,
-    ) -> Found {
+    ) -> Option<Arc<Present>> {
         let slot = match self.slots.get(key.as_slice()) {
             Some(Slot::Variants(variants)) => {
                 append_variant(key, &variants.fields, request);
@@ -120,32 +113,54 @@ impl Local {
             slot => slot,
         };
         match slot {
-            Some(Slot::Entry(entry)) => {
-                let is_valid = entry.is_valid(purges);
-                if !is_valid || entry.is_over(now) {
-                    self.remove(key, &entry);
-                }
-                if !is_valid || !entry.head.fits(request) {
-                    return Found::Nothing;
-                }
-                let worth = entry.worth(now);
-                Found::Entry(entry, worth)
+            Some(Slot::Entry(present)) if present.entry.is_valid(purges) => {
+                let present = if present.holds(now) {
+                    present
+                } else {
+                    self.renew(key, &present, now)
+                };
+                present.entry.head.fits(request).then_some(present)
             }
-            _ => Found::Nothing,
+            Some(Slot::Entry(present)) => {
+                self.remove(key, &present.entry);
+                None
+            }
+            _ => None,
         }
+    }
+
+    /// Puts an entry as it is at `now` in the place of what it was before.
+    ///
+    /// Nobody waits for others who do so, and an entry that has gone meanwhile does not come back.
+    #[cold]
+    fn renew(&self, key: &[u8], past: &Arc<Present>, now: Instant) -> Arc<Present> {
+        let present = Present::of(Arc::clone(&past.entry), now);
+        if present.entry.is_over(now) {
+            self.remove(key, &present.entry);
+        } else if let Ok(_turn) = self.inserting.try_lock()
+            && let Some(Slot::Entry(known)) = self.slots.peek(key)
+            && Arc::ptr_eq(&known, past)
+        {
+            let slot = Slot::Entry(Arc::clone(&present));
+            drop(self.slots.replace(Key::new(key), slot, true));
+        }
+        present
     }
 
     /// Gives back what an entry takes that is of no use any more, unless another has its place.
     #[cold]
     fn remove(&self, key: &[u8], dead: &Arc<Entry>) {
-        let is_dead = |slot: &Slot| matches!(slot, Slot::Entry(entry) if Arc::ptr_eq(entry, dead));
+        let is_dead =
+            |slot: &Slot| matches!(slot, Slot::Entry(known) if Arc::ptr_eq(&known.entry, dead));
         drop(self.slots.remove_if(key, is_dead));
     }
 
     /// The entry under exactly this key.
     pub(crate) fn entry(&self, key: &Key, purges: &Purges) -> Option<Arc<Entry>> {
         match self.slots.get(key) {
-            Some(Slot::Entry(entry)) if entry.is_valid(purges) => Some(entry),
+            Some(Slot::Entry(present)) if present.entry.is_valid(purges) => {
+                Some(Arc::clone(&present.entry))
+            }
             _ => None,
         }
     }
@@ -197,10 +212,11 @@ impl Local {
             .unwrap_or_else(PoisonError::into_inner);
         let is_better = |slot: &Slot| {
             matches!(slot, Slot::Entry(known)
-            if known.built.is_after(&entry.built) && known.is_valid(purges))
+            if known.entry.built.is_after(&entry.built) && known.entry.is_valid(purges))
         };
         if !self.slots.peek(key).as_ref().is_some_and(is_better) {
-            self.slots.insert(key.clone(), Slot::Entry(entry));
+            let present = Present::of(entry, Instant::now());
+            self.slots.insert(key.clone(), Slot::Entry(present));
         }
     }
 

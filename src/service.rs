@@ -16,7 +16,7 @@ use crate::{
     asked::{self, Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
-    entry::{Entry, Worth},
+    entry::{Entry, Present, Worth},
     exchange::{Building, Exchange, Intent, Parcel},
     future::{Passing, ResponseFuture},
     http::{
@@ -25,7 +25,6 @@ use crate::{
     },
     invalidation::Invalidation,
     key::{Digest, Key},
-    local::Found,
     policy::{KeyShown, Mode, Policy},
     status::{End, Forward, Outcome},
     survey::{Special, Survey},
@@ -82,12 +81,12 @@ where
             Err(outcome) => return self.bypass(parts, body, outcome),
         };
         match self.look(&parts.headers, &facts, &mut key.0) {
-            Local::Answer(entry) => match facts.wanted(&parts) {
+            Local::Answer(present) => match facts.wanted(&parts) {
                 wanted if wanted.is_whole() && self.policy.is_terse() => {
-                    ResponseFuture::hit(entry, facts.now)
+                    ResponseFuture::hit(present)
                 }
                 wanted => {
-                    let response = answer::hit(&entry, wanted, facts.now);
+                    let response = answer::hit(&present, wanted);
                     ResponseFuture::ready(self.telling(&key.0, &facts).on(response))
                 }
             },
@@ -169,15 +168,16 @@ impl<S> BufferService<S> {
     fn look(&self, request: &HeaderMap, facts: &Facts, key: &mut Vec<u8>) -> Local {
         let found = match self.policy.mode {
             Mode::Cache => self.cache.find(key, request, facts.now),
-            Mode::Coalesce | Mode::Bypass => Found::Nothing,
+            Mode::Coalesce | Mode::Bypass => None,
         };
         match found {
-            Found::Entry(entry, worth) => self.weigh(entry, worth, facts),
-            Found::Nothing => Local::Nothing(None),
+            Some(present) => self.weigh(present, facts),
+            None => Local::Nothing(None),
         }
     }
 
-    fn weigh(&self, entry: Arc<Entry>, worth: Worth, facts: &Facts) -> Local {
+    fn weigh(&self, present: Arc<Present>, facts: &Facts) -> Local {
+        let (entry, worth) = (&present.entry, present.worth);
         if facts.authorization != storable::Authorization::Absent
             && !self.policy.opens(&entry.head.headers, facts.authorization)
         {
@@ -188,29 +188,29 @@ impl<S> BufferService<S> {
             };
         }
         let suits = |demand: &RequestDirectives| entry.suits(demand, facts.now);
-        let serves = facts.intent == Intent::Answer && self.cache.trusts(&entry, facts.now);
+        let serves = facts.intent == Intent::Answer && self.cache.trusts(entry, facts.now);
         match worth {
             _ if !(serves && facts.demand.as_deref().is_none_or(suits)) => {
-                Local::Nothing(Some(entry))
+                Local::Nothing(Some(Arc::clone(entry)))
             }
-            Worth::Fresh if self.policy.is_early(&entry, facts.now) => {
+            Worth::Fresh if self.policy.is_early(entry, facts.now) => {
                 self.cache.count().hit();
-                Local::Stale(entry)
+                Local::Stale(present)
             }
             Worth::Fresh => {
                 self.cache.count().hit();
-                Local::Answer(entry)
+                Local::Answer(present)
             }
             Worth::StaleWhileRevalidate => {
                 self.cache.count().stale();
-                Local::Stale(entry)
+                Local::Stale(present)
             }
             // It asked for no better.
             Worth::StaleIfError if facts.demand.is_some() => {
                 self.cache.count().stale();
-                Local::Answer(entry)
+                Local::Answer(present)
             }
-            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(entry)),
+            Worth::StaleIfError | Worth::Nothing => Local::Nothing(Some(Arc::clone(entry))),
         }
     }
 
@@ -235,20 +235,21 @@ impl<S> BufferService<S> {
     {
         let telling = self.telling(key, facts);
         let stale = match local {
-            Local::Stale(entry) if !self.is_building(&parts, key, facts.primary) => {
-                let response = answer::hit(&entry, facts.wanted(&parts), facts.now);
+            Local::Stale(present) if !self.is_building(&parts, key, facts.primary) => {
+                let response = answer::hit(&present, facts.wanted(&parts));
                 let response = telling.on(response);
                 let facts = &Facts {
                     intent: Intent::Renew,
                     ..facts.clone()
                 };
                 if !fields::hides_fields(&parts.headers) {
-                    let exchange = self.exchange((parts, body), key, facts, Some(entry));
+                    let stale = Some(Arc::clone(&present.entry));
+                    let exchange = self.exchange((parts, body), key, facts, stale);
                     exchange.refresh();
                 }
                 return ResponseFuture::ready(response);
             }
-            Local::Answer(entry) | Local::Stale(entry) => Some(entry),
+            Local::Answer(present) | Local::Stale(present) => Some(Arc::clone(&present.entry)),
             Local::Nothing(stale) => stale,
             Local::Closed => None,
         };
@@ -365,9 +366,9 @@ impl Facts {
 
 /// What the local tier's find is worth.
 enum Local {
-    Answer(Arc<Entry>),
+    Answer(Arc<Present>),
     /// An answer for now; the entry wants a refresh, stale or not.
-    Stale(Arc<Entry>),
+    Stale(Arc<Present>),
     /// No answer, at most something to fall back on.
     Nothing(Option<Arc<Entry>>),
     /// A fresh entry that is not for this request.

@@ -25,10 +25,10 @@ pub use self::{
 };
 use crate::{
     body::Memory,
-    entry::Entry,
+    entry::{Entry, Present},
     flight::Flights,
     key::{Digest, Key},
-    local::{Found, Local},
+    local::Local,
     memos::{Memos, Note},
     purges::{Moment, Purges},
     shared::{Place, Shared},
@@ -151,7 +151,12 @@ impl Cache {
     }
 
     #[inline]
-    pub(crate) fn find(&self, key: &mut Vec<u8>, request: &HeaderMap, now: Instant) -> Found {
+    pub(crate) fn find(
+        &self,
+        key: &mut Vec<u8>,
+        request: &HeaderMap,
+        now: Instant,
+    ) -> Option<Arc<Present>> {
         self.0.local.find(key, request, &self.0.purges, now)
     }
 

@@ -83,6 +83,17 @@ impl Lifetime {
         }
     }
 
+    /// When it is worth less than at `now`, if it ever is.
+    pub(super) fn worth_less_after(&self, now: Instant) -> Option<Instant> {
+        let ends = [
+            self.fresh_until,
+            self.revalidate_until,
+            self.error_until,
+            self.kept_until,
+        ];
+        ends.into_iter().filter(|end| now < *end).min()
+    }
+
     /// The same, stale from `at` on at the latest.
     pub(super) fn stale_from(self, at: Instant) -> Self {
         let cut = self.fresh_until.saturating_duration_since(at);

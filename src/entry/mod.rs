@@ -18,7 +18,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
 use tokio::time::Instant;
 
-use self::present::Present;
 use crate::{
     http::{
         cache_control::RequestDirectives,
@@ -34,6 +33,7 @@ use crate::{
 pub(crate) use self::{
     built::Built,
     lifetime::{Lifetime, Worth},
+    present::{Present, head},
 };
 
 /// The request fields that select a variant of a resource.
@@ -97,8 +97,6 @@ impl Head {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) head: Head,
-    /// The head of a hit.
-    pub(crate) present: Present,
     pub(crate) body: Bytes,
     pub(crate) trailers: Option<HeaderMap>,
     pub(crate) lifetime: Lifetime,
@@ -138,7 +136,6 @@ impl Entry {
     ) -> Self {
         Self {
             stored_age: head.age,
-            present: Present::default(),
             head,
             body,
             trailers,
@@ -233,22 +230,25 @@ impl Entry {
         }
     }
 
-    /// For how long after `now` its age and its remaining freshness are the same whole seconds.
+    /// For how long after `now` its age and its remaining freshness are the same whole seconds, and it
+    /// is worth the same. No time at all if it is over.
     pub(crate) fn unchanged(&self, now: Instant) -> Range<Instant> {
         let second = Duration::from_secs(1);
         let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
+        let lifetime = self.current();
         let Lifetime {
             received,
             fresh_until,
             ..
-        } = self.current();
+        } = lifetime;
         let older = received + whole(now.saturating_duration_since(received)) + second;
         let staler = if now <= fresh_until {
             fresh_until - whole(fresh_until - now) + Duration::from_nanos(1)
         } else {
             fresh_until + whole(now - fresh_until) + second
         };
-        now..older.min(staler)
+        let worth_less = lifetime.worth_less_after(now).unwrap_or(now);
+        now..older.min(staler).min(worth_less)
     }
 
     /// Whether nothing it carries has been purged since its build began. A soft purge makes it stale.
@@ -263,7 +263,6 @@ impl Entry {
             Since::Purged => return false,
             Since::Softened(at) => {
                 self.softened.get_or_init(|| at);
-                self.present.forget();
             }
             Since::Nothing => {}
         }

@@ -1,102 +1,53 @@
-//! [`Present`]: the head of a hit as it is at present.
+//! [`Present`]: an entry as hits show it at present.
 //!
-//! `Age` and the `ttl` in `Cache-Status` change once a second. All hits in between have the same
-//! head, which is made once and copied.
+//! `Age` and the `ttl` in `Cache-Status` change once a second, and what an entry is worth a few times
+//! in its life. In between all hits have the same head, which is made once and copied.
 
-use std::{
-    ops::Range,
-    sync::{PoisonError, RwLock},
-};
+use std::{ops::Range, sync::Arc};
 
-use http::response::Parts;
+use http::{Response, header, response::Parts};
 use tokio::time::Instant;
 
-/// The head that was made last.
-#[derive(Debug, Default)]
-pub(crate) struct Present(RwLock<Option<Made>>);
+use super::{Entry, Worth};
+use crate::{http::age, status::Outcome};
 
+/// An entry, with what it is worth and the head of a hit, for as long as neither changes.
 #[derive(Debug)]
-struct Made {
-    head: Parts,
+pub(crate) struct Present {
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) worth: Worth,
+    pub(crate) head: Parts,
     valid: Range<Instant>,
+    is_softened: bool,
 }
 
 impl Present {
-    /// The head at `now`: the one that was made last, or else what `make` makes, with the time for
-    /// which it holds.
-    ///
-    /// Nobody waits: whoever finds it being replaced makes another.
+    /// `entry` as it is at `now`.
+    pub(crate) fn of(entry: Arc<Entry>, now: Instant) -> Arc<Self> {
+        // Looked at first: with a soft purge that comes meanwhile, this does not hold.
+        let is_softened = entry.softened.get().is_some();
+        Arc::new(Self {
+            worth: entry.worth(now),
+            head: head(&entry, now, Outcome::hit(entry.ttl(now))),
+            valid: entry.unchanged(now),
+            is_softened,
+            entry,
+        })
+    }
+
+    /// Whether it is still the entry as it is at `now`.
     #[inline]
-    pub(crate) fn at(&self, now: Instant, make: impl FnOnce() -> (Parts, Range<Instant>)) -> Parts {
-        if let Ok(made) = self.0.try_read()
-            && let Some(made) = made.as_ref()
-            && made.valid.contains(&now)
-        {
-            return made.head.clone();
-        }
-        self.renew(make)
-    }
-
-    /// What was made does not hold any more.
-    pub(crate) fn forget(&self) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    #[cold]
-    fn renew(&self, make: impl FnOnce() -> (Parts, Range<Instant>)) -> Parts {
-        let (head, valid) = make();
-        if let Ok(mut made) = self.0.try_write() {
-            let head = head.clone();
-            *made = Some(Made { head, valid });
-        }
-        head
+    pub(crate) fn holds(&self, now: Instant) -> bool {
+        self.valid.contains(&now) && self.is_softened == self.entry.softened.get().is_some()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use http::{Response, header};
-
-    use super::*;
-
-    fn made(age: u16, valid: Range<Instant>) -> (Parts, Range<Instant>) {
-        let (mut head, ()) = Response::new(()).into_parts();
-        head.headers.insert(header::AGE, age.into());
-        (head, valid)
-    }
-
-    #[test]
-    fn a_head_is_made_anew_when_it_holds_no_longer() {
-        let start = Instant::now();
-        let second = Duration::from_secs(1);
-        let present = Present::default();
-        let age = |now, age| {
-            let head = present.at(now, || made(age, now..now + second));
-            head.headers[header::AGE].clone()
-        };
-
-        assert_eq!(age(start, 7), "7");
-        assert_eq!(age(start + second / 2, 8), "7");
-        assert_eq!(age(start + second, 8), "8");
-        assert_eq!(
-            age(start, 9),
-            "9",
-            "what another one made later is not for now"
-        );
-    }
-
-    #[test]
-    fn whoever_finds_it_being_replaced_does_not_wait() {
-        let present = Present::default();
-        let start = Instant::now();
-        let valid = start..start + Duration::from_secs(1);
-        let replacing = present.0.write().unwrap();
-
-        let head = present.at(start, || made(1, valid));
-
-        assert_eq!(head.headers[header::AGE], "1");
-        drop(replacing);
-    }
+/// The head of `entry` at `now`, with `Age` and `Cache-Status`.
+pub(crate) fn head(entry: &Entry, now: Instant, outcome: Outcome) -> Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = entry.head.status;
+    head.headers.clone_from(&entry.head.headers);
+    head.headers.insert(header::AGE, age::value(entry.age(now)));
+    outcome.write(&mut head.headers);
+    head
 }

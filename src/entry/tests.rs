@@ -131,29 +131,40 @@ fn a_response_fits_requests_with_the_same_values_only() {
 }
 
 proptest! {
-    /// A hit's head is made once a second, and is the one that holds at its moment.
+    /// What hits show is made when it changes, and is what holds at their moment.
     #[test]
     fn hits_say_at_any_time_what_is_true_then(
-        fresh in 0_u64..5_000,
+        windows in prop::array::uniform3(0_u64..5_000),
         times in prop::collection::vec(prop_oneof![0_u64..10_000, (0_u64..10).prop_map(|second| second * 1000)], 1..30),
+        softened in prop::option::of(0_usize..30),
     ) {
         let received = Instant::now();
         let at = |millis| received + Duration::from_millis(millis);
-        let lifetime = Lifetime::starting(received, Duration::from_millis(fresh), MINUTE, MINUTE);
+        let [fresh, revalidate, error] = windows.map(Duration::from_millis);
+        let lifetime = Lifetime::starting(received, fresh, revalidate, error);
         let stored = HeaderMap::from_iter([(header::ETAG, "\"x\"".parse().unwrap())]);
-        let entry = entry(lifetime, stored, "");
+        let entry = Arc::new(entry(lifetime, stored, ""));
         let wanted = Wanted { method: &Method::GET, special: None };
+        let mut present = Present::of(Arc::clone(&entry), received);
 
-        for now in times.into_iter().flat_map(|time| [at(time), at(time) + Duration::from_nanos(1)]) {
-            let hit = answer::hit::<String>(&entry, wanted, now);
-            let anew = answer::from_entry::<String>(&entry, wanted, now, Outcome::hit(entry.ttl(now)));
+        for (number, time) in times.into_iter().enumerate() {
+            if softened == Some(number) {
+                entry.softened.get_or_init(|| at(time));
+            }
+            for now in [at(time), at(time) + Duration::from_nanos(1)] {
+                if !present.holds(now) {
+                    present = Present::of(Arc::clone(&entry), now);
+                    prop_assert!(present.holds(now) || entry.is_over(now));
+                }
+                let hit = answer::hit::<String>(&present, wanted);
+                let whole = answer::whole::<String>(&present);
+                let anew = answer::from_entry::<String>(&entry, wanted, now, Outcome::hit(entry.ttl(now)));
 
-            let whole = answer::whole::<String>(&entry, now);
-
-            prop_assert_eq!(hit.headers(), anew.headers());
-            prop_assert_eq!(whole.headers(), anew.headers());
-            prop_assert_eq!(whole.status(), anew.status());
-            prop_assert!(entry.unchanged(now).contains(&now));
+                prop_assert_eq!(present.worth, entry.worth(now));
+                prop_assert_eq!(hit.headers(), anew.headers());
+                prop_assert_eq!(whole.headers(), anew.headers());
+                prop_assert_eq!(whole.status(), anew.status());
+            }
         }
     }
 }

@@ -108,7 +108,9 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
 
     fn hit<B>(&self, entry: &Entry) -> Response<Body<B>> {
         self.cache.count().shared_hit();
-        answer::hit(entry, self.asked.wanted(), Instant::now())
+        let now = Instant::now();
+        let outcome = Outcome::hit(entry.ttl(now));
+        answer::from_entry(entry, self.asked.wanted(), now, outcome)
     }
 
     fn collapsed<B>(&self, entry: &Entry) -> Response<Body<B>> {

@@ -1,13 +1,15 @@
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 use super::*;
 use crate::{
-    entry::{Built, Head, Lifetime, Origin},
+    entry::{Built, Head, Lifetime, Origin, Worth},
     key::Digest,
     purges::{Moment, Purge, Reach},
 };
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 const DEFAULT: u64 = 64 * 1024 * 1024;
 
@@ -34,15 +36,12 @@ fn entry(size: usize, fresh: Duration) -> Arc<Entry> {
 }
 
 fn minute(size: usize) -> Arc<Entry> {
-    entry(size, Duration::from_secs(60))
+    entry(size, MINUTE)
 }
 
-fn find(local: &Local, key: &Key, purges: &Purges, now: Instant) -> Option<Arc<Entry>> {
+fn find(local: &Local, key: &Key, purges: &Purges, now: Instant) -> Option<Arc<Present>> {
     let mut bytes = key.as_bytes().to_vec();
-    match local.find(&mut bytes, &HeaderMap::new(), purges, now) {
-        Found::Entry(entry, _worth) => Some(entry),
-        Found::Nothing => None,
-    }
+    local.find(&mut bytes, &HeaderMap::new(), purges, now)
 }
 
 #[test]
@@ -100,13 +99,98 @@ fn an_entry_that_is_too_large_leaves_no_older_one_in_its_place() {
 fn what_is_read_again_and_again_outlives_a_flood_of_what_is_read_once() {
     let local = Local::new(1024 * 1024, 10);
     let purges = Purges::new(10);
-    let popular = || find(&local, &key(0), &purges, Instant::now());
-    local.insert(&key(0), minute(10_000), &Purges::new(1));
+    let start = Instant::now();
+    // At once, and as seldom as what hits show changes.
+    for step in [Duration::ZERO, Duration::from_millis(1001)] {
+        let popular = |number| find(&local, &key(0), &purges, start + step * number);
+        local.insert(&key(0), entry(10_000, 1000 * MINUTE), &purges);
 
-    for number in 1..1000 {
-        assert!(popular().is_some(), "evicted by number {number}");
-        local.insert(&key(number), minute(10_000), &Purges::new(1));
+        for number in 1..1000 {
+            assert!(popular(number).is_some(), "evicted by number {number}");
+            local.insert(&key(number), minute(10_000), &purges);
+        }
     }
+}
+
+#[test]
+fn what_hits_show_is_made_once_for_as_long_as_it_holds() {
+    let local = Local::new(DEFAULT, 10);
+    let purges = Purges::new(10);
+    local.insert(&key(1), minute(10), &purges);
+    let start = Instant::now();
+    let later = start + Duration::from_secs(1);
+    let at = |now| find(&local, &key(1), &purges, now).unwrap();
+
+    let first = at(start);
+    assert!(Arc::ptr_eq(&first, &at(start)));
+
+    let second = at(later);
+    assert!(Arc::ptr_eq(&second, &at(later)));
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert!(Arc::ptr_eq(&first.entry, &second.entry));
+    assert_eq!(first.head.headers[header::AGE], "0");
+    assert_eq!(second.head.headers[header::AGE], "1");
+}
+
+#[test]
+fn whoever_finds_an_insertion_under_way_does_not_wait() {
+    let local = Local::new(DEFAULT, 10);
+    let purges = Purges::new(10);
+    local.insert(&key(1), minute(10), &purges);
+    let later = Instant::now() + Duration::from_secs(2);
+    let at_once = || find(&local, &key(1), &purges, later).unwrap();
+    let inserting = local.inserting.lock().unwrap();
+
+    let (one, other) = (at_once(), at_once());
+
+    assert!(one.holds(later) && other.holds(later));
+    assert!(!Arc::ptr_eq(&one, &other), "each has made its own");
+    drop(inserting);
+    let kept = at_once();
+    assert!(Arc::ptr_eq(&kept, &at_once()));
+}
+
+#[test]
+fn what_hits_show_comes_in_no_place_but_its_own() {
+    let local = Local::new(DEFAULT, 10);
+    let purges = Purges::new(10);
+    let later = Instant::now() + Duration::from_secs(2);
+    let (old, new) = (minute(10), minute(20));
+    local.insert(&key(1), Arc::clone(&old), &purges);
+    let past = find(&local, &key(1), &purges, Instant::now()).unwrap();
+
+    local.insert(&key(1), Arc::clone(&new), &purges);
+    let renewed = local.renew(key(1).as_bytes(), &past, later);
+    assert!(Arc::ptr_eq(&renewed.entry, &old));
+    let found = local.entry(&key(1), &purges).unwrap();
+    assert!(Arc::ptr_eq(&found, &new), "a younger entry stays");
+
+    local.remove(key(1).as_bytes(), &new);
+    local.renew(key(1).as_bytes(), &past, later);
+    assert!(
+        local.entry(&key(1), &purges).is_none(),
+        "what has gone stays away"
+    );
+}
+
+#[test]
+fn a_soft_purge_shows_at_once() {
+    let local = Local::new(DEFAULT, 10);
+    let purges = Purges::new(10);
+    local.insert(&key(1), minute(10), &purges);
+    let now = Instant::now();
+    let worth = || find(&local, &key(1), &purges, now).unwrap().worth;
+
+    assert_eq!(worth(), Worth::Fresh);
+    purges.purge(Purge::soft(Reach::Tag(Digest::of(b"tag"))));
+    let later = Instant::now();
+    let softened = find(&local, &key(1), &purges, later).unwrap();
+
+    assert_eq!(softened.worth, Worth::Nothing);
+    assert_ne!(
+        softened.head.headers["cache-status"],
+        "stampede; hit; ttl=59"
+    );
 }
 
 #[test]
