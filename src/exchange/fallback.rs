@@ -1,28 +1,67 @@
 //! What a request falls back on when its wait has been long enough, or nothing is built any more.
 
-use std::slice;
+use std::{slice, sync::Arc};
 
-use http::Response;
+use http::{Request, Response};
 use tokio::time::Instant;
+use tower_service::Service;
 
 use super::{Exchange, Waited};
 use crate::{
     answer,
-    body::Body,
+    body::{Body, BoxError},
     policy::Fallback,
+    shared::Slot,
     status::{End, Outcome},
 };
 
 /// What is left for a request that has waited for long enough.
-pub(super) enum Resort<B> {
+enum Resort<B> {
     Answer(Response<Body<B>>),
     Build,
     Reject,
 }
 
+impl<S, ReqBody, ResBody> Exchange<S, ReqBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    ReqBody: Send + 'static,
+    ResBody: http_body::Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError>,
+{
+    /// The wait is over: what the layer's fallbacks say, in turn.
+    pub(super) async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
+        self.cache.count().timed_out();
+        let policy = Arc::clone(&self.policy);
+        let mut fallbacks = policy.fallback.iter();
+        loop {
+            match self.resort(&mut fallbacks, |ttl| End::CollapsedStoodIn { ttl }) {
+                Resort::Answer(response) => return Ok(response),
+                Resort::Reject => {
+                    let (wanted, reason) = (self.asked.wanted(), self.reason());
+                    return Ok(answer::unavailable("wait-timeout", wanted, reason));
+                }
+                Resort::Build => {
+                    let deadline = Instant::now() + policy.build_timeout;
+                    match self.share(Slot::Extra(1), deadline).await {
+                        Waited::Answered(response) => return Ok(response),
+                        Waited::Error(error) => return Err(error),
+                        Waited::Free(reason, detail) => return self.alone(reason, detail).await,
+                        Waited::TimedOut | Waited::Again => {}
+                        Waited::Closed => return Ok(self.closed()),
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl<S, ReqBody> Exchange<S, ReqBody> {
     /// The next of the layer's fallbacks that is of any use; `end` is how a stale entry would answer.
-    pub(super) fn resort<B>(
+    fn resort<B>(
         &self,
         fallbacks: &mut slice::Iter<'_, Fallback>,
         end: fn(i64) -> End,

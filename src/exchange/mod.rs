@@ -29,7 +29,6 @@ use tracing::{Instrument as _, field};
 
 use self::{
     build::Delivery,
-    fallback::Resort,
     leading::{Leading, Ownership},
 };
 pub(crate) use self::{nested::Building, parcel::Parcel};
@@ -153,32 +152,6 @@ where
             let (leading, delivery) = self.lead(pilot, Ownership::Nobody, Slot::Build);
             leading.take_off(Some(permit));
             drop((seat, delivery));
-        }
-    }
-
-    /// The wait is over: what the layer's fallbacks say, in turn.
-    async fn fall_back(mut self) -> Result<Response<Body<ResBody>>, S::Error> {
-        self.cache.count().timed_out();
-        let policy = Arc::clone(&self.policy);
-        let mut fallbacks = policy.fallback.iter();
-        loop {
-            match self.resort(&mut fallbacks, |ttl| End::CollapsedStoodIn { ttl }) {
-                Resort::Answer(response) => return Ok(response),
-                Resort::Reject => {
-                    let (wanted, reason) = (self.asked.wanted(), self.reason());
-                    return Ok(answer::unavailable("wait-timeout", wanted, reason));
-                }
-                Resort::Build => {
-                    let deadline = Instant::now() + policy.build_timeout;
-                    match self.share(Slot::Extra(1), deadline).await {
-                        Waited::Answered(response) => return Ok(response),
-                        Waited::Error(error) => return Err(error),
-                        Waited::Free(reason, detail) => return self.alone(reason, detail).await,
-                        Waited::TimedOut | Waited::Again => {}
-                        Waited::Closed => return Ok(self.closed()),
-                    }
-                }
-            }
         }
     }
 
