@@ -7,7 +7,7 @@ use std::{
     convert::Infallible,
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -25,11 +25,12 @@ use crate::{
     purges::Purges,
 };
 
-/// The entries of this process. Reading is synchronous, and waits at most for an insertion into one
-/// of the map's shards.
+/// The entries of this process. Reading is synchronous, and waits at most for a write to one of the
+/// map's shards.
 pub(crate) struct Local {
     slots: Cache<Key, Slot, Bytes, RandomState>,
-    inserting: Mutex<()>,
+    /// Held by whoever looks at a slot and then fills it.
+    filling: Mutex<()>,
     uses: Cache<Key, Arc<AtomicU32>, UnitWeighter, RandomState>,
 }
 
@@ -90,7 +91,7 @@ impl Local {
         let lifecycle = DefaultLifecycle::default();
         Self {
             slots: slots(capacity),
-            inserting: Mutex::default(),
+            filling: Mutex::default(),
             uses: Cache::with(counted, counted as u64, UnitWeighter, hasher, lifecycle),
         }
     }
@@ -137,7 +138,10 @@ impl Local {
         let present = Present::of(Arc::clone(&past.entry), now);
         if present.entry.is_over(now) {
             self.remove(key, &present.entry);
-        } else if let Ok(_turn) = self.inserting.try_lock()
+            return present;
+        }
+        let turn = self.filling.try_lock();
+        if !matches!(turn, Err(TryLockError::WouldBlock))
             && let Some(Slot::Entry(known)) = self.slots.peek(key)
             && Arc::ptr_eq(&known, past)
         {
@@ -145,6 +149,11 @@ impl Local {
             drop(self.slots.replace(Key::new(key), slot, true));
         }
         present
+    }
+
+    /// Nobody else fills a slot until the guard is dropped.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back what an entry takes that is of no use any more, unless another has its place.
@@ -175,6 +184,7 @@ impl Local {
 
     /// Notes that the resource under `primary` varies by `fields`.
     pub(crate) fn varies(&self, primary: &Key, fields: Fields) -> Arc<Variants> {
+        let _turn = self.turn();
         match self.slots.get(primary) {
             Some(Slot::Variants(known)) if known.fields == fields => known,
             _ => {
@@ -205,17 +215,14 @@ impl Local {
     /// Puts an entry in, unless there is one of a later build; a purge that came since its build
     /// began keeps it from being served.
     pub(crate) fn insert(&self, key: &Key, entry: Arc<Entry>, purges: &Purges) {
-        // Nobody else puts one in between the look and the insertion.
-        let _turn = self
-            .inserting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let present = Present::of(entry, Instant::now());
+        let entry = &present.entry;
         let is_better = |slot: &Slot| {
             matches!(slot, Slot::Entry(known)
             if known.entry.built.is_after(&entry.built) && known.entry.is_valid(purges))
         };
+        let _turn = self.turn();
         if !self.slots.peek(key).as_ref().is_some_and(is_better) {
-            let present = Present::of(entry, Instant::now());
             self.slots.insert(key.clone(), Slot::Entry(present));
         }
     }

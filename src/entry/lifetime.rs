@@ -1,6 +1,6 @@
 //! When an entry may be used, and for what.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::{
     time::LONGEST,
 };
 
-/// When an entry may be used, as instants: a hit compares them and computes nothing.
+/// When an entry may be used, as instants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetime {
     pub(crate) received: Instant,
@@ -83,15 +83,17 @@ impl Lifetime {
         }
     }
 
-    /// When it is worth less than at `now`, if it ever is.
-    pub(super) fn worth_less_after(&self, now: Instant) -> Option<Instant> {
+    /// The time around `now` in which it is worth the same, as far as it is kept.
+    pub(super) fn steady(&self, now: Instant) -> Range<Instant> {
         let ends = [
             self.fresh_until,
             self.revalidate_until,
             self.error_until,
             self.kept_until,
         ];
-        ends.into_iter().filter(|end| now < *end).min()
+        let past = ends.into_iter().filter(|end| *end <= now).max();
+        let coming = ends.into_iter().filter(|end| now < *end).min();
+        past.unwrap_or_else(|| self.received.min(now))..coming.unwrap_or(now)
     }
 
     /// The same, stale from `at` on at the latest.

@@ -230,8 +230,8 @@ impl Entry {
         }
     }
 
-    /// For how long after `now` its age and its remaining freshness are the same whole seconds, and it
-    /// is worth the same. No time at all if it is over.
+    /// The time around `now` in which its age and its remaining freshness are the same whole seconds,
+    /// and it is worth the same. No time at all if it is over.
     pub(crate) fn unchanged(&self, now: Instant) -> Range<Instant> {
         let second = Duration::from_secs(1);
         let whole = |duration: Duration| Duration::from_secs(duration.as_secs());
@@ -241,21 +241,26 @@ impl Entry {
             fresh_until,
             ..
         } = lifetime;
-        let older = received + whole(now.saturating_duration_since(received)) + second;
-        let staler = if now <= fresh_until {
-            fresh_until - whole(fresh_until - now) + Duration::from_nanos(1)
+        let aged = received + whole(now.saturating_duration_since(received));
+        let staled = if now <= fresh_until {
+            let end = fresh_until - whole(fresh_until - now) + Duration::from_nanos(1);
+            end.checked_sub(second).unwrap_or(received)..end
         } else {
-            fresh_until + whole(now - fresh_until) + second
+            let start = fresh_until + whole(now - fresh_until);
+            start..start + second
         };
-        let worth_less = lifetime.worth_less_after(now).unwrap_or(now);
-        now..older.min(staler).min(worth_less)
+        let steady = lifetime.steady(now);
+        let start = aged.min(now).max(staled.start).max(steady.start);
+        let end = (aged + second).min(staled.end).min(steady.end);
+        start..end
     }
 
     /// Whether nothing it carries has been purged since its build began. A soft purge makes it stale.
     #[inline]
     pub(crate) fn is_valid(&self, purges: &Purges) -> bool {
         let now = purges.now();
-        let checked = self.checked.load(Ordering::Relaxed);
+        // With what it was found to be then.
+        let checked = self.checked.load(Ordering::Acquire);
         if checked >= now.number() {
             return true;
         }
@@ -272,7 +277,7 @@ impl Entry {
 
     /// Notes that no purge had reached it at `moment`.
     pub(crate) fn confirm(&self, moment: Moment) {
-        self.checked.fetch_max(moment.number(), Ordering::Relaxed);
+        self.checked.fetch_max(moment.number(), Ordering::Release);
     }
 
     /// Whether it may answer in place of a build that failed or takes too long (RFC 5861 section 4).
@@ -332,7 +337,7 @@ impl Entry {
 /// What a map takes for a field, twice: the head is there as it was stored, and as hits show it.
 const PER_FIELD: usize = 2 * 112;
 
-/// What else an entry takes: its place in the local tier, and the fields that hits have beside.
+/// What else an entry takes: its place in the local tier, and what hits show of it beside.
 const PER_ENTRY: usize = 512;
 
 /// A response that nothing stores: it is complete, and worth nothing but to those who wait for it.

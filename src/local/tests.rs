@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{hint, panic, sync::atomic::AtomicBool, thread, time::Duration};
 
 use http::{HeaderMap, StatusCode, header};
 
@@ -133,19 +133,19 @@ fn what_hits_show_is_made_once_for_as_long_as_it_holds() {
 }
 
 #[test]
-fn whoever_finds_an_insertion_under_way_does_not_wait() {
+fn whoever_finds_a_slot_being_filled_does_not_wait() {
     let local = Local::new(DEFAULT, 10);
     let purges = Purges::new(10);
     local.insert(&key(1), minute(10), &purges);
     let later = Instant::now() + Duration::from_secs(2);
     let at_once = || find(&local, &key(1), &purges, later).unwrap();
-    let inserting = local.inserting.lock().unwrap();
+    let filling = local.filling.lock().unwrap();
 
     let (one, other) = (at_once(), at_once());
 
     assert!(one.holds(later) && other.holds(later));
     assert!(!Arc::ptr_eq(&one, &other), "each has made its own");
-    drop(inserting);
+    drop(filling);
     let kept = at_once();
     assert!(Arc::ptr_eq(&kept, &at_once()));
 }
@@ -171,6 +171,59 @@ fn what_hits_show_comes_in_no_place_but_its_own() {
         local.entry(&key(1), &purges).is_none(),
         "what has gone stays away"
     );
+}
+
+/// By chance: some hundred of so many rounds catch a renewal between its look and its write.
+#[test]
+fn what_hits_show_comes_in_no_place_but_its_own_whatever_else_is_being_done() {
+    let (local, purges) = (Local::new(DEFAULT, 10), Purges::new(10));
+    let fields: Fields = Arc::from([header::ACCEPT]);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let start = Instant::now();
+                for second in (0..1000).cycle() {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    drop(find(
+                        &local,
+                        &key(1),
+                        &purges,
+                        start + Duration::from_secs(second),
+                    ));
+                }
+            });
+        }
+        let lost = (0..20_000).filter(|_| {
+            drop(local.slots.remove(key(1).as_bytes()));
+            local.insert(&key(1), entry(10, 1000 * MINUTE), &purges);
+            (0..fastrand::u32(0..300)).for_each(|_| hint::spin_loop());
+            local.varies(&key(1), Arc::clone(&fields));
+            (0..500).for_each(|_| hint::spin_loop());
+            local.fields(&key(1)).is_none()
+        });
+        let lost = lost.count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(lost, 0);
+    });
+}
+
+#[test]
+fn a_panic_of_whoever_fills_a_slot_harms_nobody_else() {
+    let (local, purges) = (Local::new(DEFAULT, 10), Purges::new(10));
+    let panicked = panic::catch_unwind(panic::AssertUnwindSafe(|| {
+        let _turn = local.turn();
+        panic::resume_unwind(Box::new("while it fills one"));
+    }));
+    assert!(panicked.is_err() && local.filling.is_poisoned());
+
+    local.insert(&key(1), minute(10), &purges);
+    let later = Instant::now() + Duration::from_secs(2);
+    let at_once = || find(&local, &key(1), &purges, later).unwrap();
+
+    assert!(Arc::ptr_eq(&at_once(), &at_once()), "it is renewed once");
 }
 
 #[test]
