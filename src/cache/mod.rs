@@ -31,7 +31,7 @@ use crate::{
     local::Local,
     memos::{Memos, Note},
     purges::{Moment, Purges},
-    shared::{Place, Shared},
+    shared::{Lease, Place, Shared},
 };
 
 /// What the routes of a service share: stored responses, builds under way, and the shared tier.
@@ -192,6 +192,13 @@ impl Cache {
 
     pub(crate) fn shared(&self) -> Option<&Arc<Shared>> {
         self.0.shared.as_ref()
+    }
+
+    /// Gives a lease of the shared tier back in the background.
+    pub(crate) fn give_back(&self, lease: Lease) {
+        if let Some(shared) = self.shared() {
+            shared.give_back(Arc::new(lease));
+        }
     }
 
     pub(crate) fn moment(&self) -> Moment {

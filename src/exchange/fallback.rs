@@ -47,7 +47,9 @@ where
                 Resort::Build => {
                     let deadline = Instant::now() + policy.build_timeout;
                     match self.share(Slot::Extra(1), deadline).await {
-                        Waited::Answered(response) => return Ok(response),
+                        Waited::Answered(response) | Waited::Found(response, _) => {
+                            return Ok(response);
+                        }
                         Waited::Error(error) => return Err(error),
                         Waited::Free(reason, detail) => return self.alone(reason, detail).await,
                         Waited::TimedOut | Waited::Again => {}

@@ -3,7 +3,7 @@
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use super::{Exchange, Waited};
+use super::{Exchange, Intent, Waited};
 use crate::{
     answer,
     body::Body,
@@ -35,17 +35,31 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
             }
             News::Streaming(stream) => self.elsewhere(stream.head.fields()),
             News::Elsewhere(fields) => self.elsewhere(Some(fields)),
-            News::Found(entry) => match self.use_of(&entry, seat) {
-                Use::Answer if !self.asked.takes(&entry, Instant::now()) => {
-                    seat.close();
-                    Waited::Again
-                }
-                Use::Answer => Waited::Answered(self.hit(&entry)),
-                Use::Elsewhere => self.elsewhere(entry.head.fields()),
-                Use::Closed => Waited::Free(Forward::Request, "authorization"),
-                Use::None => Waited::Again,
+            News::Found(_) if self.intent == Intent::Renew => {
+                // It is for those who take what there is.
+                seat.close();
+                Waited::Again
+            }
+            News::Found(entry) => match self.use_found(&entry, seat) {
+                Waited::Answered(response) => Waited::Found(response, entry),
+                waited => waited,
             },
+            News::Renewed(entry) => self.use_found(&entry, seat),
             News::Landed(verdict) => self.accept(verdict, seat),
+        }
+    }
+
+    /// What an entry of the shared tier is to this request.
+    fn use_found<B, E>(&mut self, entry: &Entry, seat: &Seat) -> Waited<B, E> {
+        match self.use_of(entry, seat) {
+            Use::Answer if !self.asked.takes(entry, Instant::now()) => {
+                seat.close();
+                Waited::Again
+            }
+            Use::Answer => Waited::Answered(self.hit(entry)),
+            Use::Elsewhere => self.elsewhere(entry.head.fields()),
+            Use::Closed => Waited::Free(Forward::Request, "authorization"),
+            Use::None => Waited::Again,
         }
     }
 

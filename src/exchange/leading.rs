@@ -126,8 +126,8 @@ where
     async fn build(self, lease: Option<Lease>, stale: Option<Arc<Entry>>) {
         let Some(request) = self.parcel.take() else {
             // The starter went its own way; whoever is left starts over.
-            if let (Some(shared), Some(lease)) = (self.cache.shared(), &lease) {
-                shared.give_back(Arc::new(lease.clone()));
+            if let Some(lease) = lease {
+                self.cache.give_back(lease);
             }
             return;
         };

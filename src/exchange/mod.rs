@@ -2,7 +2,8 @@
 //! the wait has been long enough, [`fallback`]. What the news are to one request is in [`heeding`].
 //!
 //! The other half, what the flight itself does, begins in [`leading`]; how it drives the inner service
-//! is in [`build`], and what the starter of a build gets of it in [`delivery`].
+//! is in [`build`], and what the starter of a build gets of it in [`delivery`]. Flights that no request
+//! waits for begin in [`refreshing`].
 
 mod build;
 mod delivery;
@@ -14,6 +15,8 @@ mod landing;
 mod leading;
 mod nested;
 mod parcel;
+mod poll;
+mod refreshing;
 mod seek;
 mod tag;
 
@@ -83,6 +86,8 @@ type Delivered<B, E> = oneshot::Receiver<Delivery<B, E>>;
 /// How far one wait got.
 enum Waited<B, E> {
     Answered(Response<Body<B>>),
+    /// By the shared tier's entry.
+    Found(Response<Body<B>>, Arc<Entry>),
     Error(E),
     /// Nothing for this request came of it: look again.
     Again,
@@ -111,6 +116,10 @@ where
         }
         match self.share(Slot::Build, deadline).await {
             Waited::Answered(response) => Ok(response),
+            Waited::Found(response, entry) => {
+                self.refresh_early(entry);
+                Ok(response)
+            }
             Waited::Error(error) => Err(error),
             Waited::Again => {
                 let reason = self.reason();
@@ -128,7 +137,7 @@ where
         self.asked.errand = Errand::Look;
         let deadline = self.deadline();
         match self.share(Slot::Build, deadline).await {
-            Waited::Answered(response) => Ok(response),
+            Waited::Answered(response) | Waited::Found(response, _) => Ok(response),
             _ if self.asked.wants_an_entry_or_nothing() => {
                 Ok(answer::only_if_cached(self.asked.wanted()))
             }
@@ -136,22 +145,6 @@ where
                 let reason = self.reason();
                 self.alone(reason, "range").await
             }
-        }
-    }
-
-    /// Refreshes a stale entry that has already answered this request: nobody waits.
-    pub(crate) fn refresh(self) {
-        // What a HEAD would build is no entry.
-        if self.asked.method == Method::HEAD || self.note().is_some() || self.cache.is_closed() {
-            return;
-        }
-        let Some(permit) = self.cache.refresh_permit() else {
-            return;
-        };
-        if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
-            let (leading, delivery) = self.lead(pilot, Ownership::Nobody, Slot::Build);
-            leading.take_off(Some(permit));
-            drop((seat, delivery));
         }
     }
 
@@ -325,11 +318,16 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
             (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
             (Slot::Build, _) => self.asked.key_in_class(&self.key),
         };
+        self.board(&key)
+    }
+
+    /// Joins the flight under `key`, or starts one.
+    fn board(&self, key: &Key) -> Joined {
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &self.tags);
         self.cache
             .flights()
-            .join(&key, now, self.policy.waiters, overtaken)
+            .join(key, now, self.policy.waiters, overtaken)
     }
 
     /// Takes the request back from the flight, for a build elsewhere; `false` if it builds with it already.

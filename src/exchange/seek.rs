@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::Method;
 use tokio::time::{Instant, sleep};
 
-use super::{Intent, leading::Ownership};
+use super::{Intent, leading::Ownership, poll::Poll};
 use crate::{
     asked::{Asked, Errand},
     cache::Cache,
@@ -15,7 +15,7 @@ use crate::{
     memos::{Memo, Note},
     policy::{Mode, Policy},
     purges::Moment,
-    shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot, TOLD},
+    shared::{Claim, Claimed, Lease, Marker, Purpose, Shared, Slot},
     time::TierTime,
     token::Token,
 };
@@ -79,7 +79,8 @@ impl Seek<'_> {
         let entry = self.cache.local().entry(self.key, self.cache.purges())?;
         let now = Instant::now();
         let fresh = entry.worth(now) == Worth::Fresh && self.cache.trusts(&entry, now);
-        (fresh && entry.head.fits(&self.asked.headers) && self.wants(&entry, None))
+        let new = self.intent == Intent::Answer || self.is_later(&entry);
+        (fresh && new && entry.head.fits(&self.asked.headers) && self.asked.takes(&entry, now))
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
@@ -91,7 +92,8 @@ impl Seek<'_> {
         let mut poll = Poll::default();
         let mut awaited = None;
         let mut purpose = self.purpose();
-        let mut unwanted = None;
+        // The fresh entry that will not do, if there is one: it stays so, however long the wait.
+        let mut refused = self.held().filter(|_| purpose == Purpose::Refresh);
         let mut slot = self.slot;
         loop {
             let Ok(token) = Token::random() else {
@@ -102,7 +104,7 @@ impl Seek<'_> {
                 place,
                 slot,
                 token,
-                have: unwanted.take().or_else(|| self.held()),
+                have: refused.clone().or_else(|| self.held()),
                 purpose,
                 awaited,
                 lease_ttl: self.policy.pace.lease_ttl(shared.lease_ttl()),
@@ -115,7 +117,7 @@ impl Seek<'_> {
                 Claims::Settled(sought) => return sought,
                 Claims::Renew(entry) => {
                     purpose = Purpose::Refresh;
-                    unwanted = Some(entry);
+                    refused = Some(entry);
                     continue;
                 }
                 Claims::Busy { .. } if self.next(&mut slot) => continue,
@@ -126,10 +128,6 @@ impl Seek<'_> {
                     left
                 }
             };
-            // What another process renews meanwhile is new enough.
-            if purpose == Purpose::Refresh {
-                purpose = Purpose::Serve;
-            }
             tokio::select! {
                 () = watch.event() => {}
                 () = sleep(poll.next().min(left.max(SHORTEST_POLL))) => {}
@@ -152,17 +150,20 @@ impl Seek<'_> {
         }
     }
 
-    /// Whether a fresh entry is what the flight is there for. Who renews one takes another's, if it
-    /// is a later one.
+    /// Whether a fresh entry of the shared tier is what the flight is there for. A request that renews
+    /// takes that of the build it has waited for; a refresh, any that is later than the one it is of.
     fn wants(&self, entry: &Entry, awaited: Option<TierTime>) -> bool {
-        let is_new = match self.intent {
-            Intent::Answer => true,
-            Intent::Renew => {
-                let known = self.stale.map(|known| &known.built);
-                awaited.is_some() || known.is_some_and(|known| entry.built.is_after(known))
-            }
+        let is_new = match (self.intent, self.ownership) {
+            (Intent::Answer, _) => true,
+            (Intent::Renew, Ownership::Requests) => awaited.is_some(),
+            (Intent::Renew, Ownership::Nobody) => awaited.is_some() || self.is_later(entry),
         };
         is_new && self.asked.takes(entry, Instant::now())
+    }
+
+    fn is_later(&self, entry: &Entry) -> bool {
+        self.stale
+            .is_some_and(|known| entry.built.is_after(&known.built))
     }
 
     fn purpose(&self) -> Purpose {
@@ -176,7 +177,12 @@ impl Seek<'_> {
     /// Acts on the answer to a claim that was made at `began`.
     fn take(&self, claimed: Option<Claimed>, began: Moment, awaited: Option<TierTime>) -> Claims {
         Claims::Settled(match claimed {
-            None => self.without_tier(),
+            None => self.without_tier(awaited),
+            Some(Claimed::Absent { stale }) if self.ownership == Ownership::Nobody => {
+                // The build was for its own process: nobody here wants one too.
+                self.note(stale);
+                Sought::Nobody
+            }
             Some(Claimed::Absent { stale } | Claimed::Unwritable { stale }) => {
                 Sought::build(None, self.note(stale))
             }
@@ -184,7 +190,10 @@ impl Seek<'_> {
                 self.note(Some(Arc::clone(&entry)));
                 self.cache.memos().clear(self.key);
                 if self.wants(&entry, awaited) {
-                    Sought::Found(News::Found(entry))
+                    Sought::Found(match awaited {
+                        None => News::Found(entry),
+                        Some(_) => News::Renewed(entry),
+                    })
                 } else if self.asked.method == Method::HEAD {
                     Sought::build(None, Some(entry))
                 } else {
@@ -212,10 +221,7 @@ impl Seek<'_> {
                 lease,
                 stale,
                 marker,
-            }) => {
-                self.heed(marker, began);
-                self.lead(lease, self.note(stale))
-            }
+            }) => self.lead(lease, self.note(stale), self.heed(marker, began)),
             Some(Claimed::Busy {
                 since,
                 left,
@@ -228,8 +234,12 @@ impl Seek<'_> {
     }
 
     /// The lease is ours. What is stale within its window answers those here, and is refreshed.
-    fn lead(&self, lease: Lease, stale: Option<Arc<Entry>>) -> Sought {
+    fn lead(&self, lease: Lease, stale: Option<Arc<Entry>>, freedom: Freedom) -> Sought {
         match stale {
+            _ if freedom == Freedom::All && self.ownership == Ownership::Nobody => {
+                self.cache.give_back(lease);
+                Sought::Nobody
+            }
             Some(stale) if self.answers_while_refreshed(&stale) => {
                 self.flight.tell(News::Found(Arc::clone(&stale)));
                 Sought::Refresh { lease, stale }
@@ -260,7 +270,11 @@ impl Seek<'_> {
         }
     }
 
+    /// Whether it answers those here: a request that renews wants no stale entry.
     fn answers_while_refreshed(&self, stale: &Entry) -> bool {
+        if self.intent == Intent::Renew && self.ownership == Ownership::Requests {
+            return false;
+        }
         let now = Instant::now();
         stale.worth(now) == Worth::StaleWhileRevalidate && self.asked.takes(stale, now)
     }
@@ -291,11 +305,15 @@ impl Seek<'_> {
     }
 
     /// Nobody is there to ask: what is held here is as good as it gets.
-    fn without_tier(&self) -> Sought {
+    fn without_tier(&self, awaited: Option<TierTime>) -> Sought {
         match self.held() {
-            Some(entry) if entry.worth(Instant::now()) == Worth::Fresh => {
+            Some(entry)
+                if entry.worth(Instant::now()) == Worth::Fresh && self.wants(&entry, None) =>
+            {
                 Sought::Found(News::Found(entry))
             }
+            // When it was last heard of, another process was at it.
+            _ if awaited.is_some() && self.ownership == Ownership::Nobody => Sought::Nobody,
             stale => Sought::build(None, stale),
         }
     }
@@ -330,7 +348,7 @@ enum Claims {
 }
 
 /// Who need not wait.
-#[derive(PartialEq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Freedom {
     None,
     All,
@@ -338,45 +356,3 @@ enum Freedom {
 
 /// A lease that is about to end is no reason to ask at once.
 const SHORTEST_POLL: Duration = Duration::from_millis(5);
-
-/// Polls beneath the events: from 50 ms, doubling to just below a second, jittered by a fifth.
-#[derive(Debug)]
-struct Poll {
-    pause: Duration,
-}
-
-impl Default for Poll {
-    fn default() -> Self {
-        let pause = Duration::from_millis(50);
-        Self { pause }
-    }
-}
-
-impl Poll {
-    fn next(&mut self) -> Duration {
-        let pause = self.pause.mul_f64(0.8 + 0.4 * fastrand::f64());
-        // However its build ended is told for no longer: a pause that is longer could miss it.
-        self.pause = (self.pause * 2).min(TOLD.mul_f64(0.8));
-        pause
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn polls_become_slower_and_stay_below_the_life_of_what_they_look_for() {
-        let mut poll = Poll::default();
-
-        let pauses: Vec<_> = (0..100).map(|_| poll.next()).collect();
-
-        let ms = Duration::from_millis;
-        assert!((ms(40)..=ms(60)).contains(&pauses[0]), "{pauses:?}");
-        assert!(pauses.iter().all(|pause| *pause < TOLD), "{pauses:?}");
-        assert!(
-            pauses[10..].iter().all(|pause| *pause > TOLD / 2),
-            "{pauses:?}"
-        );
-    }
-}

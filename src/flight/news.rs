@@ -20,6 +20,8 @@ pub(crate) enum News {
     Streaming(Arc<Stream>),
     /// The shared tier has the entry.
     Found(Arc<Entry>),
+    /// The same, and it is of a build that this flight has waited for.
+    Renewed(Arc<Entry>),
     /// The resource has variants: look under the one that the request asks for.
     Elsewhere(Fields),
     Landed(Verdict),

@@ -94,6 +94,8 @@ pub(crate) enum Class {
     Head = b'H' as isize,
     /// Ranges on a cold key, which build nothing.
     Look = b'R' as isize,
+    /// Early refreshes of what the shared tier confirms for each request: none waits for them.
+    Early = b'E' as isize,
     /// The one extra build of those whose wait timed out.
     Extra = b'X' as isize,
     /// The same for HEADs.

@@ -119,6 +119,8 @@ pub(crate) struct Lease {
     pub(crate) place: Place,
     pub(crate) slot: Slot,
     pub(crate) token: Token,
+    /// The entry that was there when it was granted. A fresh one that is not this is of another build.
+    pub(crate) over: Option<Token>,
     /// When it was granted: what was purged later fences the fill.
     pub(crate) began: TierTime,
     /// How long it lasts without renewal.
@@ -169,7 +171,7 @@ pub(crate) const TOLD: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Ours,
-    /// It was ours, and there is a fresh entry all the same.
+    /// It was ours, and another build has left a fresh entry all the same.
     Outdone,
     Lost,
 }

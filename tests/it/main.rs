@@ -102,6 +102,9 @@ mod fault_start;
 #[cfg(feature = "redis")]
 mod fleet;
 #[cfg(test)]
+#[cfg(feature = "redis")]
+mod following;
+#[cfg(test)]
 mod http_answers;
 #[cfg(test)]
 #[cfg(feature = "redis")]

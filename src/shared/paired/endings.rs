@@ -70,7 +70,7 @@ impl PairedTier {
         }
     }
 
-    /// Tells those elsewhere how a build has ended; nothing beside a fresh entry.
+    /// Tells those elsewhere how a build has ended; nothing beside the fresh entry of another one.
     pub(super) async fn tell(&self, lease: &Lease, release: &Release<'_>) -> Held {
         let Some(hold) = lease.hold.as_deref() else {
             return Held::Lost;
@@ -79,7 +79,7 @@ impl PairedTier {
         let is_outdone = async {
             let tags = hold.tags();
             let sight = self.look(&Look::beside(lease, &tags, deadline)).await;
-            sight.is_ok_and(|sight| sight.entry.is_fresh)
+            sight.is_ok_and(|sight| sight.entry.is_fresh && sight.entry.token != lease.over)
         };
         let (key, response, period) = match *release {
             Release::Nothing | Release::Undo => return Held::Ours,

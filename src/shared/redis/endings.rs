@@ -13,6 +13,7 @@ use crate::{
     link::{Call, Error},
     shared::{Fill, Filled, Held, Lease, Release, Slot},
     time::TierTime,
+    token::Token,
 };
 
 /// No entry is kept longer.
@@ -108,7 +109,8 @@ impl RedisTier {
             .arg(millis(tombstone))
             .arg(self.names.channel())
             .arg(self.events.woken(lease.place.resource))
-            .arg(self.names.wakes(&lease.place.resource));
+            .arg(self.names.wakes(&lease.place.resource))
+            .arg(lease.over.as_ref().map_or("", Token::as_str));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

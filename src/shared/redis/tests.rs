@@ -210,6 +210,7 @@ async fn a_claim_that_runs_after_it_was_undone_takes_no_lease() {
         place: late.place,
         slot: late.slot,
         token: late.token.clone(),
+        over: None,
         began: TierTime::default(),
         ttl: AMPLE,
         hold: None,
@@ -371,6 +372,31 @@ async fn nothing_is_marked_beside_a_fresh_entry() {
             "the lease is free, and nothing is beside the entry"
         );
     }
+}
+
+#[tokio::test]
+async fn beside_the_entry_that_was_to_be_renewed_it_is_marked_what_came_of_that() {
+    let server = RedisServer::start();
+    let tier = tier(&server);
+    let first = leased(&tier, &claim(Slot::Build)).await;
+    let known = Arc::new(entry("entry"));
+    assert_eq!(fill(&tier, &first, &known).await, Filled::Stored);
+    let renewing = |awaited| Claim {
+        purpose: Purpose::Refresh,
+        have: Some(Arc::clone(&known)),
+        awaited,
+        ..claim(Slot::Build)
+    };
+
+    let lease = leased(&tier, &renewing(None)).await;
+    let busy = tier.claim(&renewing(None)).await.unwrap();
+    assert!(matches!(busy, Claimed::Busy { .. }), "{busy:?}");
+    assert_eq!(fail(&tier, &lease, AMPLE).await, Held::Ours);
+
+    let told = tier.claim(&renewing(Some(lease.began))).await.unwrap();
+    assert!(is_failure(&told), "{told:?}");
+    let others = tier.claim(&claim(Slot::Build)).await.unwrap();
+    assert!(matches!(others, Claimed::Fresh(_)), "{others:?}");
 }
 
 #[tokio::test]
