@@ -95,7 +95,7 @@ pub(crate) fn is_stray(state: &State, slot: Slot, lease: Lease) -> bool {
             && message.token == lease.token
             && matches!(
                 message.script,
-                Script::Fill(_) | Script::Release(_) | Script::Undo
+                Script::Fill(_) | Script::Release { .. } | Script::Undo
             )
     });
     !known && !freed

@@ -82,11 +82,15 @@ impl World {
 
     /// The process sees that events may have been missed.
     pub(crate) fn notice_gap(&mut self, p: usize) {
-        let Floor { hard, soft } = self.records();
+        let Floor { hard, soft, .. } = self.records();
         let detach = self.has(Rule::DetachOnGap);
         let process = self.process(p);
         process.subscription = Subscription::Gap;
-        process.handled = Floor { hard, soft };
+        process.handled = Floor {
+            hard,
+            soft,
+            known: 0,
+        };
         if detach {
             for flight in process.flights.iter_mut().flatten() {
                 flight.overtaken = Some(Kind::Hard);
@@ -115,6 +119,7 @@ impl World {
         Floor {
             hard: self.state.server.purged,
             soft: self.state.server.softened,
+            known: 0,
         }
     }
 

@@ -2,12 +2,12 @@
 
 use crate::{
     process::{
-        Beside, Build, Chance, Copied, Door, Filled, Held, Kind, Marked, Memo, Parcel, Phase,
-        Reply, Request, Tier,
+        Beside, Build, Chance, Copied, Door, Filled, Flight, Held, Kind, Marked, Memo, Parcel,
+        Phase, Reply, Request, Tier, Wish,
     },
     requests::{Answer, News},
     rules::Rule,
-    state::{Age, Entry, Failure, Marker, Slot},
+    state::{Age, Entry, Failure, Marker, Slot, Time},
     wire::{Mark, Script},
     world::{StaleMay, World},
 };
@@ -44,7 +44,7 @@ impl World {
                 if !self.has(Rule::SampleBeforeClaim) {
                     self.flight(at).since = None;
                 }
-                self.claimed(at, token, chance, reply);
+                self.claimed(at, token, (behind, chance), reply);
             }
             Phase::Filled { entry, reply, .. } => {
                 if reply == Filled::Stored || !self.has(Rule::FencedOffNowhere) {
@@ -65,14 +65,9 @@ impl World {
         }
     }
 
-    fn claimed(&mut self, at: At, token: u8, chance: Chance, reply: Reply) {
+    fn claimed(&mut self, at: At, token: u8, (behind, chance): (Time, Chance), reply: Reply) {
         match reply {
-            Reply::Fresh(entry) => {
-                let since = self.flight(at).since;
-                self.keep(at, entry, since);
-                self.tell(at, News::Answer(Answer::Entry(entry)));
-                self.end(at);
-            }
+            Reply::Fresh(entry) => self.found(at, entry, (behind, chance)),
             Reply::Leased {
                 began,
                 stale,
@@ -83,7 +78,11 @@ impl World {
                     "I13: one who waited for a failed build built in turn",
                 );
                 self.note_stale(at, stale);
+                if marked == Marked::HitForMiss && self.flight(at).parcel == Parcel::Refresh {
+                    return self.give_back(at);
+                }
                 let source = self.state.clock;
+                let over = stale.map_or(0, |entry| entry.token);
                 let slot = self.flight(at).slot;
                 let ours = self.lease(slot).is_some_and(|lease| lease.token == token);
                 let held = if ours { Held::Ours } else { Held::Expired };
@@ -92,6 +91,7 @@ impl World {
                     Build {
                         token,
                         began,
+                        over,
                         source,
                         held,
                     },
@@ -120,8 +120,29 @@ impl World {
                 self.tell(at, News::Answer(answer));
                 self.end(at);
             }
+            Reply::Refused if self.flight(at).parcel == Parcel::Refresh => self.end(at),
             Reply::Refused => self.build_without(at, Held::Never),
         }
+    }
+
+    /// The shared tier has a fresh entry, which is not what everybody wants.
+    fn found(&mut self, at: At, entry: Entry, (behind, chance): (Time, Chance)) {
+        let Flight {
+            since,
+            wish,
+            parcel,
+            ..
+        } = *self.flight(at);
+        self.keep(at, entry, since);
+        if behind != 0 {
+            self.tell(at, News::Answer(Answer::Entry(entry)));
+        } else if wish == Wish::New && parcel != Parcel::Refresh {
+            self.flight(at).refused = entry.token;
+            return self.ask(at, behind, chance);
+        } else {
+            self.tell(at, News::Found(entry));
+        }
+        self.end(at);
     }
 
     fn note_stale(&mut self, at: At, stale: Option<Entry>) {
@@ -132,10 +153,14 @@ impl World {
 
     fn busy(&mut self, at: At, behind: u8, stale: Option<Entry>, marked: Marked) {
         self.note_stale(at, stale);
+        let Flight { parcel, wish, .. } = *self.flight(at);
+        if marked == Marked::HitForMiss && parcel == Parcel::Refresh {
+            return self.end(at);
+        }
         if marked == Marked::HitForMiss && self.has(Rule::FreeUnderMarker) {
             return self.set_free(at);
         }
-        let may_answer = self.setting.stale == StaleMay::Answer;
+        let may_answer = self.setting.stale == StaleMay::Answer && wish == Wish::Any;
         let stale = self
             .flight(at)
             .stale
@@ -151,7 +176,7 @@ impl World {
             return self.end(at);
         }
         let waits = self.state.processes[at.0].waits_in(at.1);
-        if !waits {
+        if !waits && parcel != Parcel::Refresh {
             return self.end(at);
         }
         self.require(
@@ -181,6 +206,7 @@ impl World {
             at,
             Build {
                 token: 0,
+                over: 0,
                 began: source,
                 source,
                 held,
@@ -204,7 +230,8 @@ impl World {
     /// The flight ends with nothing; those in it start over.
     pub(crate) fn give_back(&mut self, at: At) {
         if self.flight(at).token() != 0 {
-            self.send(at, Script::Release(Mark::Nothing));
+            let mark = Mark::Nothing;
+            self.send(at, Script::Release { mark, over: 0 });
         }
         self.end(at);
     }
@@ -260,6 +287,7 @@ impl World {
             began,
             source,
             held,
+            ..
         } = build;
         let key = self.key(at.0);
         let entry = Entry {
@@ -293,7 +321,7 @@ impl World {
 
     fn release_with(&mut self, at: At, build: Build, mark: Mark) {
         // Without the tier nobody can know.
-        let fresh = build.held != Held::Never && self.state.server.has_fresh();
+        let fresh = build.held != Held::Never && self.state.server.has_fresh_beside(build.over);
         let beside = if fresh {
             Beside::FreshEntry
         } else {
@@ -306,7 +334,8 @@ impl World {
             return self.end(at);
         }
         self.flight(at).phase = Phase::Releasing { build, mark };
-        self.send(at, Script::Release(mark));
+        let over = build.over;
+        self.send(at, Script::Release { mark, over });
     }
 
     /// Makes a memo of what a build has taught.
@@ -338,9 +367,12 @@ impl World {
     pub(crate) fn time_out(&mut self, at: At) {
         self.process(at.0).tier = Tier::Fails;
         match self.flight(at).phase {
-            Phase::Claiming { .. } | Phase::Claimed { .. } => {
+            Phase::Claiming { behind, .. } | Phase::Claimed { behind, .. } => {
                 if self.has(Rule::Undo) {
                     self.send(at, Script::Undo);
+                }
+                if behind != 0 && self.flight(at).parcel == Parcel::Refresh {
+                    return self.end(at);
                 }
                 self.build_without(at, Held::Never);
             }

@@ -73,6 +73,8 @@ pub(crate) enum Kind {
 pub(crate) struct Floor {
     pub(crate) hard: Time,
     pub(crate) soft: Time,
+    /// Of one that renews: the entry that was there when it came, which is not for it either.
+    pub(crate) known: Token,
 }
 
 /// An entry of the local tier, and which purge has been handled since its flight began.
@@ -142,6 +144,9 @@ pub(crate) struct Flight {
     pub(crate) since: Option<Kind>,
     pub(crate) parcel: Parcel,
     pub(crate) stale: Option<Entry>,
+    pub(crate) wish: Wish,
+    /// The fresh entry that will not do; 0: any will.
+    pub(crate) refused: Token,
     pub(crate) phase: Phase,
 }
 
@@ -151,6 +156,13 @@ pub(crate) enum Door {
     /// Nobody waits: all who come are free.
     Free,
     Sealed,
+}
+
+/// What a request, and the flight that it starts, is content with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Wish {
+    Any,
+    New,
 }
 
 /// The request that gets built with.
@@ -215,6 +227,8 @@ pub(crate) struct Build {
     /// 0: without a lease.
     pub(crate) token: Token,
     pub(crate) began: Time,
+    /// The entry that was there when the lease was granted; 0: none.
+    pub(crate) over: Token,
     /// Ghost: when the handler was called.
     pub(crate) source: Time,
     pub(crate) held: Held,
@@ -296,7 +310,11 @@ impl Process {
         flights: [None; FLIGHTS],
         requests: [Request::Gone; REQUESTS],
         purging: Purging::No,
-        handled: Floor { hard: 0, soft: 0 },
+        handled: Floor {
+            hard: 0,
+            soft: 0,
+            known: 0,
+        },
     };
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -321,6 +339,20 @@ impl Flight {
             | Phase::Filled { build, .. }
             | Phase::Releasing { build, .. }
             | Phase::Released { build, .. } => build.token,
+        }
+    }
+
+    /// Ghost: whether it has built this entry, or waits for its build: whoever comes shares that.
+    pub(crate) fn is_about(&self, entry: Entry) -> bool {
+        match self.phase {
+            Phase::Claimed {
+                reply: Reply::Busy { behind, .. },
+                ..
+            }
+            | Phase::Claiming { behind, .. }
+            | Phase::Claimed { behind, .. }
+            | Phase::Waiting { behind, .. } => behind == entry.began,
+            _ => self.token() == entry.token,
         }
     }
 

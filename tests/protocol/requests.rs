@@ -3,12 +3,12 @@
 use crate::{
     process::{
         Beside, Build, Chance, Copied, Door, Flight, Floor, Held, Kind, Memo, Parcel, Phase,
-        Request, Role, Seat, Subscription, Tier,
+        Request, Role, Seat, Subscription, Tier, Wish,
     },
     rules::Rule,
     state::{Age, Entry, Failure, REQUESTS, Slot, Time},
     wire::{Mark, Script},
-    world::{StaleMay, World},
+    world::{Renewing, StaleMay, World},
 };
 
 /// What a request is answered with.
@@ -26,6 +26,8 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News {
     Answer(Answer),
+    /// What was there already.
+    Found(Entry),
     /// Everyone is free.
     Free,
     /// Start over.
@@ -44,13 +46,23 @@ impl World {
     /// Ghost: what counts for a request that comes now.
     ///
     /// A process that is cut off serves what it has to the end of its life.
-    pub(crate) fn floor(&self, p: usize) -> Floor {
+    pub(crate) fn floor(&self, p: usize, r: usize) -> Floor {
         let process = &self.state.processes[p];
         let gap = process.subscription == Subscription::Gap;
-        if gap && process.tier == Tier::Fails {
+        let purges = if gap && process.tier == Tier::Fails {
             Floor::default()
         } else {
             process.handled
+        };
+        let there = self.state.server.entry;
+        let flights = process.flights.iter().flatten();
+        let mut known = there.filter(|_| self.wish(r) == Wish::New);
+        for flight in flights {
+            known = known.filter(|entry| !flight.is_about(*entry));
+        }
+        Floor {
+            known: known.map_or(0, |entry| entry.token),
+            ..purges
         }
     }
 
@@ -66,7 +78,9 @@ impl World {
     pub(crate) fn seek(&mut self, p: usize, r: usize, floor: Floor) -> Step {
         let process = self.state.processes[p];
         let usable = self.usable(p);
-        if let Some(copy) = usable {
+        if let Some(copy) = usable
+            && self.wish(r) == Wish::Any
+        {
             let fresh = copy.entry.age == Age::Fresh && copy.overtaken.is_none();
             if fresh || self.setting.stale == StaleMay::Answer {
                 self.hit(p, r, copy, floor);
@@ -109,12 +123,15 @@ impl World {
         );
         if copy.entry.age == Age::Fresh && copy.overtaken.is_none() {
             self.answer((p, r), floor, Answer::Entry(copy.entry));
-            return;
+            if self.setting.renewing == Renewing::Nobody {
+                return;
+            }
+        } else {
+            self.answer((p, r), floor, Answer::Stale(copy.entry));
         }
-        self.answer((p, r), floor, Answer::Stale(copy.entry));
         let memo = self.state.processes[p].memo == Memo::None;
         if memo && self.open_flight(p, Slot::Build).is_none() {
-            self.start(p, Slot::Build, Parcel::Refresh);
+            self.start(p, Slot::Build, (Parcel::Refresh, Wish::New));
         }
     }
 
@@ -123,7 +140,7 @@ impl World {
         if let Some(f) = self.open_flight(p, slot) {
             return self.enter((p, f), r, floor);
         }
-        match self.start(p, slot, Parcel::Request) {
+        match self.start(p, slot, (Parcel::Request, self.wish(r))) {
             None => Step::NoRoom,
             Some(f) => {
                 self.seat((p, r), f, Role::Starter, floor);
@@ -189,7 +206,7 @@ impl World {
         });
     }
 
-    fn start(&mut self, p: usize, slot: Slot, parcel: Parcel) -> Option<usize> {
+    fn start(&mut self, p: usize, slot: Slot, (parcel, wish): (Parcel, Wish)) -> Option<usize> {
         let f = self.process(p).flights.iter().position(Option::is_none)?;
         let process = self.state.processes[p];
         let marked = process.memo == Memo::HitForMiss && slot == Slot::Build;
@@ -205,8 +222,13 @@ impl World {
                 age: Age::Stale,
                 ..copy.entry
             }),
+            wish,
+            refused: local
+                .filter(|_| wish == Wish::New)
+                .map_or(0, |copy| copy.entry.token),
             phase: Phase::Building(Build {
                 token: 0,
+                over: 0,
                 began: self.state.clock,
                 source: self.state.clock,
                 held: Held::Unasked,
@@ -229,7 +251,16 @@ impl World {
             chance,
         };
         let key = self.key(at.0);
-        self.send(at, Script::Claim { behind, key });
+        let flight = *self.flight(at);
+        let refused = self.refusal(&flight, behind);
+        self.send(
+            at,
+            Script::Claim {
+                behind,
+                key,
+                refused,
+            },
+        );
     }
 
     /// Answers a request, and checks that the answer is for it.
@@ -245,6 +276,12 @@ impl World {
             source >= floor.hard && (soft || source >= floor.soft),
             "I6: one who came after a purge got what was built before it",
         );
+        if let Answer::Entry(entry) = answer {
+            self.require(
+                floor.known == 0 || entry.token != floor.known,
+                "one that renews got what was there before it",
+            );
+        }
         if let Answer::Entry(entry) | Answer::Stale(entry) = answer {
             let key = self.key(p);
             self.require(entry.key == key, "I15: one got the response of another key");
@@ -260,6 +297,13 @@ impl World {
             if usize::from(seat.flight) != f {
                 continue;
             }
+            let news = match news {
+                News::Found(_) if self.wish(r) == Wish::New && self.has(Rule::FoundIsNotNew) => {
+                    News::Nothing
+                }
+                News::Found(entry) => News::Answer(Answer::Entry(entry)),
+                news => news,
+            };
             match (news, seat.role) {
                 // What was purged before it came is not for it.
                 (News::Answer(Answer::Entry(_)), Role::Latecomer) | (News::Nothing, _) => {
@@ -267,7 +311,7 @@ impl World {
                 }
                 (News::Answer(answer), _) => self.answer((p, r), seat.floor, answer),
                 (News::Free, Role::Starter) => {}
-                (News::Free, _) => self.process(p).requests[r] = Request::Gone,
+                (News::Free | News::Found(_), _) => self.process(p).requests[r] = Request::Gone,
             }
         }
     }

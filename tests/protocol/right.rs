@@ -138,6 +138,19 @@ fn nothing_breaks_around_a_stale_entry_that_answers_while_it_is_refreshed() {
 }
 
 #[test]
+fn nothing_breaks_where_a_fresh_entry_is_renewed() {
+    let scenario = one_each().faults(&MISHAPS).at_most(2);
+    holds(scenario.starting_with(Age::Fresh).renewing(0));
+}
+
+#[test]
+fn nothing_breaks_where_an_entry_is_renewed_and_others_take_what_there_is() {
+    let faults = [Timeout, Failure, Uncacheable, Purge, SoftPurge];
+    let scenario = Scenario::with_requests(&[1, 2]).faults(&faults).at_most(1);
+    holds(scenario.starting_with(Age::Fresh).renewing(1));
+}
+
+#[test]
 fn nothing_breaks_under_a_marker() {
     holds(
         one_each()
@@ -172,6 +185,13 @@ fn everything(requests: &[usize]) -> Scenario {
 #[ignore = "some millions of states"]
 fn nothing_breaks_in_any_three_faults_between_two_processes() {
     holds(everything(&[1, 1]).at_most(3));
+}
+
+#[test]
+#[ignore = "some millions of states"]
+fn nothing_breaks_in_any_two_faults_where_an_entry_is_renewed() {
+    let scenario = everything(&[1, 1]).at_most(2);
+    holds(scenario.starting_with(Age::Fresh).renewing(0));
 }
 
 #[test]

@@ -54,6 +54,10 @@ pub(crate) enum Rule {
     // 12: an older build does not replace a younger one, nor does a failure speak beside an entry.
     YoungerStays,
     EntrySilencesFailure,
+    // Who renews takes nothing that was there before, and what came of it is told beside that.
+    RefusalLasts,
+    FoundIsNotNew,
+    RenewalIsTold,
     // 13: the proof of the key is compared in the claim.
     Proof,
 }

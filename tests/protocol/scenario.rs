@@ -6,7 +6,7 @@ use crate::{
     search::{self, Explored},
     state::{Age, Entry, Fault, Faults, Marker, PROCESSES, Server, State},
     wire::Wire,
-    world::{Keys, PurgeBy, Setting, StaleMay},
+    world::{Keys, PurgeBy, Renewing, Setting, StaleMay},
 };
 
 /// An exploration, and how it starts: with a cold key, unless told otherwise.
@@ -44,6 +44,7 @@ impl Scenario {
             stale: StaleMay::StandIn,
             purge: PurgeBy::Tag,
             keys: Keys::One,
+            renewing: Renewing::Nobody,
         };
         Self { start, setting }
     }
@@ -77,6 +78,12 @@ impl Scenario {
 
     pub(crate) fn stale_may_answer(mut self) -> Self {
         self.setting.stale = StaleMay::Answer;
+        self
+    }
+
+    /// The request at this place of each process renews, and hits refresh ahead of time.
+    pub(crate) fn renewing(mut self, request: usize) -> Self {
+        self.setting.renewing = Renewing::One(request);
         self
     }
 

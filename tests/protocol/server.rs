@@ -21,8 +21,12 @@ pub(crate) enum Hearing {
 impl World {
     pub(crate) fn execute(&mut self, message: Message, hearing: Hearing) {
         match message.script {
-            Script::Claim { behind, key } => {
-                let reply = self.claim(message, behind, key);
+            Script::Claim {
+                behind,
+                key,
+                refused,
+            } => {
+                let reply = self.claim(message, behind, (key, refused));
                 self.reply(message, hearing, |phase| match *phase {
                     Phase::Claiming {
                         token,
@@ -56,8 +60,8 @@ impl World {
                     _ => None,
                 });
             }
-            Script::Release(mark) => {
-                let reply = self.release(message, mark);
+            Script::Release { mark, over } => {
+                let reply = self.release(message, mark, over);
                 self.reply(message, hearing, |phase| match *phase {
                     Phase::Releasing { build, mark } | Phase::Released { build, mark, .. } => {
                         Some(Phase::Released { build, mark, reply })
@@ -88,8 +92,8 @@ impl World {
         }
     }
 
-    fn claim(&mut self, message: Message, behind: Time, key: u8) -> Reply {
-        let reply = self.look(message.token, message.slot, behind, key);
+    fn claim(&mut self, message: Message, behind: Time, sought: (u8, Token)) -> Reply {
+        let reply = self.look(message.token, message.slot, behind, sought);
         let granted = matches!(reply, Reply::Leased { .. });
         let held = self
             .lease(message.slot)
@@ -117,8 +121,15 @@ impl World {
         reply
     }
 
-    /// What a claim would be told; a lease that would be granted has not begun.
-    pub(crate) fn look(&self, token: Token, slot: Slot, behind: Time, key: u8) -> Reply {
+    /// What a claim for a key would be told, by one who refuses an entry; a lease that would be granted
+    /// has not begun.
+    pub(crate) fn look(
+        &self,
+        token: Token,
+        slot: Slot,
+        behind: Time,
+        (key, refused): (u8, Token),
+    ) -> Reply {
         let server = &self.state.server;
         let record = self.has(Rule::ClaimComparesRecord);
         let mut usable = server.entry;
@@ -132,7 +143,9 @@ impl World {
             }
         });
         let stale = match usable {
-            Some(entry) if entry.age == Age::Fresh => return Reply::Fresh(entry),
+            Some(entry) if entry.age == Age::Fresh && entry.token != refused => {
+                return Reply::Fresh(entry);
+            }
             stale => stale,
         };
         let marked = match server.marker {
@@ -218,10 +231,23 @@ impl World {
     }
 
     /// Says whether the lease was the caller's.
-    fn release(&mut self, message: Message, mark: Mark) -> Option<Beside> {
+    fn release(&mut self, message: Message, mark: Mark, over: Token) -> Option<Beside> {
         let lease = *self.lease(message.slot);
         let ours = lease.is_some_and(|lease| lease.token == message.token);
-        let outdone = self.has(Rule::EntrySilencesFailure) && self.state.server.has_fresh();
+        let told_over = if self.has(Rule::RenewalIsTold) {
+            over
+        } else {
+            0
+        };
+        let outdone =
+            self.has(Rule::EntrySilencesFailure) && self.state.server.has_fresh_beside(told_over);
+        if let Mark::Failed(failure) = mark
+            && ours
+            && !self.state.server.has_fresh_beside(over)
+            && self.state.server.is_current(failure.began)
+        {
+            self.somebody_failed(failure.began);
+        }
         let mark = if outdone { Mark::Nothing } else { mark };
         if lease.is_some() && (ours || !self.has(Rule::ReleaseOnlyIfOurs)) {
             *self.lease(message.slot) = None;
@@ -234,7 +260,7 @@ impl World {
             };
             self.publish(Event::Landed(verdict));
         }
-        let fresh = self.state.server.has_fresh();
+        let fresh = self.state.server.has_fresh_beside(over);
         (ours && !outdone).then_some(if fresh {
             Beside::FreshEntry
         } else {
@@ -254,9 +280,6 @@ impl World {
                 }
                 let kept = self.state.server.entry == entry;
                 self.require(kept, "I13: a failure took the place of a stale entry");
-                if self.state.server.is_current(failure.began) {
-                    self.somebody_failed(failure.began);
-                }
             }
         }
     }

@@ -145,8 +145,10 @@ impl Server {
         began > self.purged && began > self.softened
     }
 
-    pub(crate) fn has_fresh(&self) -> bool {
-        self.entry
-            .is_some_and(|entry| entry.age == Age::Fresh && self.is_current(entry.began))
+    /// Whether there is a fresh entry other than this one.
+    pub(crate) fn has_fresh_beside(&self, known: Token) -> bool {
+        self.entry.is_some_and(|entry| {
+            entry.age == Age::Fresh && entry.token != known && self.is_current(entry.began)
+        })
     }
 }

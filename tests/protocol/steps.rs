@@ -206,7 +206,12 @@ fn of_flight(world: &World, (p, f): (usize, usize), flight: Flight, steps: &mut 
             }
         }
         Phase::Waiting { behind, .. } => {
-            let reply = world.look(0, flight.slot, behind, world.key(p));
+            let reply = world.look(
+                0,
+                flight.slot,
+                behind,
+                (world.key(p), world.refusal(&flight, behind)),
+            );
             let still = matches!(reply, Reply::Busy { behind: holder, .. } if holder == behind);
             if world.has(Rule::PollsBeneath) && !still {
                 steps.push((Action::Poll(n, m), Cause::Protocol));

@@ -95,9 +95,11 @@ impl World {
     }
 
     fn arrive(&mut self, p: usize) -> Step {
-        let floor = self.floor(p);
         match self.next_unborn(p) {
-            Some(r) => self.seek(p, r, floor),
+            Some(r) => {
+                let floor = self.floor(p, r);
+                self.seek(p, r, floor)
+            }
             None => Step::NoRoom,
         }
     }

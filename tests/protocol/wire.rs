@@ -33,9 +33,15 @@ pub(crate) enum Script {
     Claim {
         behind: Time,
         key: u8,
+        /// The fresh entry that will not do.
+        refused: Token,
     },
     Fill(Entry),
-    Release(Mark),
+    Release {
+        mark: Mark,
+        /// The entry that was to be renewed.
+        over: Token,
+    },
     /// A claim of unknown outcome is given up.
     Undo,
     Purge(Kind),

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::{
-    process::{Flight, Process},
+    process::{Flight, Process, Wish},
     rules::{Rule, Rules},
-    state::{State, TOKENS, Token},
+    state::{State, TOKENS, Time, Token},
     wire::{Message, Run, Script},
 };
 
@@ -16,6 +16,7 @@ pub(crate) struct Setting {
     pub(crate) stale: StaleMay,
     pub(crate) purge: PurgeBy,
     pub(crate) keys: Keys,
+    pub(crate) renewing: Renewing,
 }
 
 /// What a stale entry may do.
@@ -25,6 +26,14 @@ pub(crate) enum StaleMay {
     Answer,
     /// Stand in for a failure only (RFC 5861 section 4).
     StandIn,
+}
+
+/// Who wants a new entry though there may be a fresh one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Renewing {
+    Nobody,
+    /// The request at this place of each process; and hits of the others refresh ahead of time.
+    One(usize),
 }
 
 /// What a purge finds.
@@ -109,6 +118,23 @@ impl World {
         match self.setting.keys {
             Keys::One => 0,
             Keys::Colliding => u8::try_from(p).expect("few processes"),
+        }
+    }
+
+    /// The entry that a flight refuses when it claims after having waited since `behind`.
+    pub(crate) fn refusal(&self, flight: &Flight, behind: Time) -> Token {
+        if behind == 0 || self.has(Rule::RefusalLasts) {
+            flight.refused
+        } else {
+            0
+        }
+    }
+
+    /// What the request at this place of a process is content with.
+    pub(crate) fn wish(&self, r: usize) -> Wish {
+        match self.setting.renewing {
+            Renewing::One(renewing) if renewing == r => Wish::New,
+            Renewing::One(_) | Renewing::Nobody => Wish::Any,
         }
     }
 

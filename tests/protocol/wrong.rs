@@ -379,3 +379,23 @@ fn a_failure_must_be_that_of_the_build_that_was_waited_for() {
         "I13",
     );
 }
+
+// ===== renewals =====
+
+#[test]
+fn what_is_refused_must_be_refused_for_as_long_as_the_wait_lasts() {
+    let scenario = one_each().starting_with(Age::Fresh).renewing(0);
+    breaks(Rule::RefusalLasts, scenario, "one that renews");
+}
+
+#[test]
+fn who_renews_must_not_take_what_those_find_whom_it_joins() {
+    let scenario = Scenario::with_requests(&[1, 2]).starting_with(Age::Fresh);
+    breaks(Rule::FoundIsNotNew, scenario.renewing(1), "one that renews");
+}
+
+#[test]
+fn what_comes_of_a_renewal_must_be_told_beside_the_entry() {
+    let scenario = one_each().faults(&[Failure]).starting_with(Age::Fresh);
+    breaks(Rule::RenewalIsTold, scenario.renewing(0), "I13");
+}
