@@ -11,7 +11,8 @@ use crate::{early::Early, pace::Pace, time::LONGEST};
 impl BufferLayer {
     /// Lets hits refresh an entry before its end, in the background: each with a probability that
     /// grows towards the end, and faster the longer its build took (`XFetch`). `beta` is how eager: 1 is
-    /// the optimum of the literature, 0 never. Of all workers at most one refreshes. Default: off.
+    /// the optimum of the literature, 0 never. Of all workers at most one refreshes, while the shared
+    /// tier answers. Default: off.
     ///
     /// An entry that is asked for often is never missing, and its refresh costs one build.
     pub fn early_refresh(self, beta: f64) -> Self {
@@ -58,7 +59,8 @@ impl BufferLayer {
     }
 
     /// Has requests that `renews` says yes to build anew, even where there is a fresh entry; those
-    /// that come at the same time share that build. Default: none.
+    /// that come at the same time share that build, in all workers. What was there before them answers
+    /// them only if that build fails, or as a [`fallback`](Self::fallback). Default: none.
     ///
     /// Whoever can send such a request can keep the handler busy: look at who asks.
     ///
