@@ -5,7 +5,10 @@ mod renewing;
 mod tagging;
 mod waiting;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use http::{HeaderName, StatusCode, response};
 use tower_layer::Layer;
@@ -87,17 +90,25 @@ use crate::{
 pub struct BufferLayer {
     cache: Cache,
     policy: Arc<Policy>,
+    /// A router may apply the layer again for each connection.
+    checked: Arc<Once>,
 }
 
 impl BufferLayer {
     /// A layer over `cache`, with the defaults that each option documents.
     pub fn new(cache: Cache) -> Self {
         let policy = Arc::default();
-        Self { cache, policy }
+        let checked = Arc::new(Once::new());
+        Self {
+            cache,
+            policy,
+            checked,
+        }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Policy)) -> Self {
         change(Arc::make_mut(&mut self.policy));
+        self.checked = Arc::new(Once::new());
         self
     }
 
@@ -330,7 +341,7 @@ impl<S> Layer<S> for BufferLayer {
     type Service = BufferService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.check();
+        self.checked.call_once(|| self.check());
         BufferService::new(inner, self.cache.clone(), Arc::clone(&self.policy))
     }
 }

@@ -119,6 +119,21 @@ fn a_wait_that_is_not_longer_than_the_redis_budget_is_warned_of_with_both_names(
     );
 }
 
+#[test]
+fn a_layer_that_is_applied_again_and_again_is_warned_of_once() {
+    let shared = Cache::builder().redis(NOWHERE).build().unwrap();
+    let (log, _guard) = Log::start();
+    let layer = BufferLayer::new(shared).wait_timeout(Duration::from_secs(1));
+
+    // As a router does for each connection.
+    for _ in 0..10 {
+        drop(layer.clone().layer(()));
+    }
+    assert_eq!(log.lines("WARN", "wait_timeout").len(), 1);
+    drop(layer.name("reports").layer(()));
+    assert_eq!(log.lines("WARN", "reports").len(), 1);
+}
+
 #[tokio::test]
 async fn namespaces_on_one_redis_share_nothing() {
     let (redis, handler) = (RedisServer::start(), Handler::open());
