@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Response, StatusCode, header, request, response::Parts,
 };
+use http_body::SizeHint;
 use tokio::time::Instant;
 
 use crate::{
@@ -103,23 +104,38 @@ pub(crate) fn complete<B>(
     Response::from_parts(parts, body)
 }
 
-/// The body, unless it answers a HEAD, which has none whatever it was built as.
-pub(crate) fn bodied<B>(wanted: Wanted<'_>, body: Body<B>) -> Body<B> {
-    if *wanted.method == Method::HEAD {
-        Body::empty()
-    } else {
-        body
+/// The body, unless it answers a HEAD, which has none whatever it was built as: then the length that
+/// GET would have had is stated, if it is known (RFC 9110 section 9.3.2).
+pub(crate) fn bodied<B>(
+    wanted: Wanted<'_>,
+    headers: &mut HeaderMap,
+    (body, hint): (Body<B>, &SizeHint),
+) -> Body<B> {
+    if *wanted.method != Method::HEAD {
+        return body;
     }
+    // What was built for a HEAD may be empty although the response to GET is not.
+    if let Some(length) = hint.exact().filter(|length| *length > 0) {
+        headers
+            .entry(header::CONTENT_LENGTH)
+            .or_insert_with(|| length.into());
+    }
+    Body::withheld()
 }
 
 /// A response whose body is still to come: all of it, or none if the request has it already.
-pub(crate) fn opening<B>(mut parts: Parts, body: Body<B>, wanted: Wanted<'_>) -> Response<Body<B>> {
+pub(crate) fn opening<B>(
+    mut parts: Parts,
+    body: (Body<B>, &SizeHint),
+    wanted: Wanted<'_>,
+) -> Response<Body<B>> {
     if !wanted.is_unchanged(parts.status, &parts.headers) {
-        return Response::from_parts(parts, bodied(wanted, body));
+        let body = bodied(wanted, &mut parts.headers, body);
+        return Response::from_parts(parts, body);
     }
     parts.status = StatusCode::NOT_MODIFIED;
     conditional::into_not_modified(&mut parts.headers);
-    Response::from_parts(parts, Body::empty())
+    Response::from_parts(parts, Body::withheld())
 }
 
 /// Turns a complete response into what is wanted of it.
@@ -132,7 +148,7 @@ fn form<B>(
     if wanted.is_unchanged(*status, headers) {
         *status = StatusCode::NOT_MODIFIED;
         conditional::into_not_modified(headers);
-        return Body::empty();
+        return Body::withheld();
     }
     if *wanted.method == Method::HEAD {
         // RFC 9110 section 9.3.2: the length that GET would have had.
@@ -140,7 +156,7 @@ fn form<B>(
             let length = || body.len().into();
             headers.entry(header::CONTENT_LENGTH).or_insert_with(length);
         }
-        return Body::empty();
+        return Body::withheld();
     }
     match wanted.special {
         Some(special) if *status == StatusCode::OK && special.contains_key(header::RANGE) => {
@@ -193,10 +209,10 @@ pub(crate) fn from_stream<B>(
     outcome.write(&mut headers);
     if wanted.is_unchanged(stream.head.status, &headers) {
         conditional::into_not_modified(&mut headers);
-        return response(StatusCode::NOT_MODIFIED, headers, Body::empty());
+        return response(StatusCode::NOT_MODIFIED, headers, Body::withheld());
     }
     let body = Body::shared(stream.body.reader(), stream.hint, presence);
-    let body = bodied(wanted, body);
+    let body = bodied(wanted, &mut headers, (body, &stream.hint));
     response(stream.head.status, headers, body)
 }
 
@@ -246,7 +262,9 @@ fn plain<B>(status: StatusCode, wanted: Wanted<'_>, outcome: Outcome) -> Respons
     }
     outcome.write(&mut headers);
     let body = Body::full(Bytes::from_static(text.as_bytes()), None);
-    response(status, headers, bodied(wanted, body))
+    let hint = SizeHint::with_exact(text.len() as u64);
+    let body = bodied(wanted, &mut headers, (body, &hint));
+    response(status, headers, body)
 }
 
 fn response<B>(status: StatusCode, headers: HeaderMap, body: Body<B>) -> Response<Body<B>> {

@@ -50,6 +50,7 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         Full { data: Bytes, trailers: Option<Box<HeaderMap>> },
+        Withheld,
         Shared { following: Box<Following> },
         Leading { following: Box<Following>, rest: Box<oneshot::Receiver<Rest<B>>> },
         Passed { #[pin] body: B },
@@ -93,6 +94,11 @@ impl<B> Body<B> {
         Self::full(Bytes::new(), None)
     }
 
+    /// No body in a response that speaks of one (to a HEAD, or a 304): its length is not stated to be 0.
+    pub(crate) fn withheld() -> Self {
+        Kind::Withheld.into()
+    }
+
     /// A body that follows a build, as one of its waiters.
     pub(crate) fn shared(reader: Reader, hint: SizeHint, presence: Presence) -> Self {
         let following = Following::boxed(reader, hint, presence);
@@ -132,6 +138,7 @@ impl<B> fmt::Debug for Body<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.kind {
             Kind::Full { .. } => "Body(full)",
+            Kind::Withheld => "Body(withheld)",
             Kind::Shared { .. } => "Body(shared)",
             Kind::Leading { .. } => "Body(leading)",
             Kind::Passed { .. } | Kind::Rest { .. } => "Body(passed)",
@@ -153,6 +160,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let rest = match self.as_mut().project().kind.project() {
             KindProjection::Full { data, trailers } => return Poll::Ready(next_of(data, trailers)),
+            KindProjection::Withheld => return Poll::Ready(None),
             KindProjection::Passed { body } => return poll_passed(body, cx),
             KindProjection::Rest { body } => return poll_passed(body.as_mut(), cx),
             KindProjection::Shared { following } => {
@@ -179,6 +187,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Full { data, trailers } => data.is_empty() && trailers.is_none(),
+            Kind::Withheld => true,
             Kind::Shared { .. } | Kind::Leading { .. } => false,
             Kind::Passed { body } => body.is_end_stream(),
             Kind::Rest { body } => body.is_end_stream(),
@@ -190,7 +199,8 @@ where
             // An exact size would make HTTP/1 leave the trailers out.
             Kind::Full {
                 trailers: Some(_), ..
-            } => SizeHint::new(),
+            }
+            | Kind::Withheld => SizeHint::new(),
             Kind::Full { data, .. } => SizeHint::with_exact(data.len() as u64),
             Kind::Shared { following } | Kind::Leading { following, .. } => following.hint,
             Kind::Passed { body } => body.size_hint(),

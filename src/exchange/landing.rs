@@ -172,8 +172,10 @@ where
     async fn pass_on(mut self, parts: Parts, body: B, judged: &Judged) {
         if let Fate::Failed(_) = judged.fate {
             let failure = Failure::Status(parts.status);
-            let parts = with_outcome(parts, self.outcome(judged));
-            let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+            let mut parts = with_outcome(parts, self.outcome(judged));
+            let hint = body.size_hint();
+            let body = (Body::passed(body), &hint);
+            let body = answer::bodied(self.asked.wanted(), &mut parts.headers, body);
             let response = Response::from_parts(parts, body);
             self.deliver_response(response, judged);
             return self.fail(failure, "status").await;
