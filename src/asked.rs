@@ -25,6 +25,7 @@ pub(crate) struct Asked {
     /// The client's.
     pub(crate) client_method: Method,
     pub(crate) errand: Errand,
+    pub(crate) circle: Circle,
     pub(crate) headers: HeaderMap,
     pub(crate) authorization: storable::Authorization,
     pub(crate) arrived: Instant,
@@ -39,6 +40,18 @@ pub(crate) enum Errand {
     Build,
     /// What the shared tier has answers it; else it passes to the inner service as it is.
     Look,
+}
+
+/// With whom it shares what is remembered of builds, and where the shared tier elects who builds,
+/// flights: those who take what there is neither wait for those who don't, nor hear from them that a
+/// fresh entry could not be renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Circle {
+    Everybody,
+    /// Those who want a new entry though there is a fresh one.
+    Renewals,
+    /// Refreshes ahead of time, in which nobody waits.
+    EarlyRefreshes,
 }
 
 impl Asked {
@@ -72,10 +85,21 @@ impl Asked {
 
     /// `key` for requests of this kind: what becomes of a HEAD, or of a look, says nothing of GETs.
     pub(crate) fn key_in_class(&self, key: &Key) -> Key {
-        match (self.errand, &self.method) {
-            (Errand::Look, _) => key.in_class(Class::Look),
-            (Errand::Build, &Method::HEAD) => key.in_class(Class::Head),
-            (Errand::Build, _) => key.clone(),
+        self.key_in(self.circle, key)
+    }
+
+    /// The same, whatever the circle.
+    pub(crate) fn key_of_all(&self, key: &Key) -> Key {
+        self.key_in(Circle::Everybody, key)
+    }
+
+    fn key_in(&self, circle: Circle, key: &Key) -> Key {
+        match (self.errand, &self.method, circle) {
+            (Errand::Look, ..) => key.in_class(Class::Look),
+            (Errand::Build, &Method::HEAD, _) => key.in_class(Class::Head),
+            (Errand::Build, _, Circle::Renewals) => key.in_class(Class::Renewal),
+            (Errand::Build, _, Circle::EarlyRefreshes) => key.in_class(Class::Early),
+            (Errand::Build, _, Circle::Everybody) => key.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{self, Wanted},
-    asked::{self, Asked, Errand},
+    asked::{self, Asked, Circle, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::{Entry, Present, Worth},
@@ -316,6 +316,10 @@ impl<S> BufferService<S> {
             client_method: mem::replace(&mut parts.method, method.clone()),
             method,
             errand: Errand::Build,
+            circle: match (facts.intent, self.policy.mode) {
+                (Intent::Renew, Mode::Cache) => Circle::Renewals,
+                _ => Circle::Everybody,
+            },
             headers: parts.headers.clone(),
             authorization: facts.authorization,
             arrived: facts.now,

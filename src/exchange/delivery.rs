@@ -9,6 +9,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     build::{Delivery, Drained},
+    keeper::Keeper,
     landing::Landing,
 };
 use crate::{
@@ -74,7 +75,9 @@ where
     pub(super) fn deliver_passed(&mut self, parts: Parts, body: B, detail: &'static str) {
         let outcome = Outcome::forward(self.reason(), End::Unstored).because(detail);
         let parts = with_outcome(parts, outcome);
-        let response = answer::opening(parts, Body::passed(body), self.asked.wanted());
+        let hint = body.size_hint();
+        let body = (Body::passed(body), &hint);
+        let response = answer::opening(parts, body, self.asked.wanted());
         self.deliver(Delivery::Response(response));
     }
 
@@ -95,8 +98,8 @@ where
 
     /// Why neither tier will take what is built, as far as that is known already.
     fn forfeited(&self) -> Option<&'static str> {
-        if let Some(keeper) = &self.keeper {
-            return keeper.is_lost().then_some("lease-lost");
+        if self.keeper.as_ref().is_some_and(Keeper::is_lost) {
+            return Some("lease-lost");
         }
         let began = self.pilot.flight().began;
         let tags = self.carried.as_deref().unwrap_or_default();
@@ -122,7 +125,7 @@ where
         let presence = self.pilot.flight().presence();
         let body = Body::leading(unsent.growing.reader(), unsent.hint, following, presence);
         let parts = with_outcome(unsent.parts, self.outcome(judged));
-        let response = answer::opening(parts, body, self.asked.wanted());
+        let response = answer::opening(parts, (body, &unsent.hint), self.asked.wanted());
         self.deliver_response(response, judged);
         rest
     }

@@ -12,6 +12,7 @@ use super::{
     landing::Landing,
 };
 use crate::{
+    asked::Circle,
     body::BoxError,
     cache::Cache,
     entry::{self, Built, Entry, Head, Lifetime, Origin, Variant},
@@ -194,6 +195,9 @@ where
     fn keep(&self, key: &Key, entry: Arc<Entry>) {
         self.cache.keep(key, entry);
         self.cache.memos().clear(&self.key);
+        self.cache
+            .memos()
+            .clear(&self.asked.key_in_class(&self.key));
     }
 
     /// Gives the response to those in the flight, and nobody later.
@@ -297,6 +301,10 @@ where
 
     /// Gives the lease back with nothing for other processes.
     pub(super) async fn let_go(&mut self) {
+        if self.asked.circle == Circle::EarlyRefreshes {
+            // Else each hit would try it again.
+            self.remember(Note::HitForMiss, self.cache.hit_for_miss());
+        }
         self.give_back(Release::Unshared(TOLD)).await;
     }
 

@@ -1,5 +1,7 @@
 //! What a flight's news are to one of the requests in it.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
@@ -44,7 +46,7 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
                 Waited::Answered(response) => Waited::Found(response, entry),
                 waited => waited,
             },
-            News::Renewed(entry) => self.use_found(&entry, seat),
+            News::Awaited(entry) => self.use_found(&entry, seat),
             News::Landed(verdict) => self.accept(verdict, seat),
         }
     }
@@ -65,6 +67,11 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
 
     fn accept<B, E>(&mut self, verdict: Verdict, seat: &Seat) -> Waited<B, E> {
         match verdict {
+            Verdict::Stored(entry) if !self.is_new_enough(&entry) => {
+                // It had landed before: the flight has found it in the local tier.
+                seat.close();
+                Waited::Again
+            }
             Verdict::Stored(entry) | Verdict::Shared(entry) | Verdict::Invalidated(entry) => {
                 match self.use_of(&entry, seat) {
                     Use::Answer => Waited::Answered(self.collapsed(&entry)),
@@ -84,6 +91,12 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
             }
             Verdict::Abandoned => Waited::Again,
         }
+    }
+
+    /// Who renews an entry wants a later one.
+    fn is_new_enough(&self, entry: &Entry) -> bool {
+        let is_later = |known: &Arc<Entry>| entry.built.is_after(&known.built);
+        self.intent == Intent::Answer || self.stale.as_ref().is_none_or(is_later)
     }
 
     /// What an entry that the flight has come to is to this request.

@@ -56,6 +56,8 @@ pub(super) struct Leading<S, ReqBody, ResBody, E> {
     pub(super) intent: Intent,
     pub(super) slot: Slot,
     pub(super) delivery: Option<oneshot::Sender<Delivery<ResBody, E>>>,
+    /// The right to refresh, while this process is the one that does.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) pilot: Pilot,
 }
 
@@ -69,8 +71,7 @@ where
     ResBody::Data: Send,
     ResBody::Error: Into<BoxError>,
 {
-    /// `permit` is held until the flight ends.
-    pub(super) fn take_off(self, permit: Option<OwnedSemaphorePermit>) {
+    pub(super) fn take_off(self) {
         // A span of its own: the client that started the flight may be gone before it ends.
         let span = tracing::debug_span!(
             parent: None,
@@ -88,7 +89,6 @@ where
                 // What it holds is given back, and those in it are told.
                 () = closed => {}
             }
-            drop(permit);
         };
         drop(task::spawn_in(span, flight));
     }
@@ -107,7 +107,7 @@ where
             slot: self.slot,
             flight: self.pilot.flight(),
         };
-        match seek.run().await {
+        match seek.run(&mut self.permit).await {
             Sought::Found(news) => self.pilot.flight().tell(news),
             Sought::Nobody => {}
             Sought::Build { .. } if self.asked.errand == Errand::Look => {
@@ -123,7 +123,8 @@ where
         }
     }
 
-    async fn build(self, lease: Option<Lease>, stale: Option<Arc<Entry>>) {
+    async fn build(mut self, lease: Option<Lease>, stale: Option<Arc<Entry>>) {
+        let permit = self.permit.take();
         let Some(request) = self.parcel.take() else {
             // The starter went its own way; whoever is left starts over.
             if let Some(lease) = lease {
@@ -142,6 +143,7 @@ where
             () = landing.run(inner, request) => {}
             () = flight.sealed_empty(), if cancels => {}
         }
+        drop(permit);
     }
 
     fn into_landing(

@@ -86,7 +86,7 @@ type Delivered<B, E> = oneshot::Receiver<Delivery<B, E>>;
 /// How far one wait got.
 enum Waited<B, E> {
     Answered(Response<Body<B>>),
-    /// By the shared tier's entry.
+    /// By this entry of the shared tier, for which it may be time to be refreshed.
     Found(Response<Body<B>>, Arc<Entry>),
     Error(E),
     /// Nothing for this request came of it: look again.
@@ -168,8 +168,10 @@ where
         let (mut parts, body) = self.inner.call(request).await?.into_parts();
         self.policy.strip_tags(&mut parts.headers);
         let outcome = Outcome::forward(reason, End::Unstored).because(detail);
-        let parts = delivery::with_outcome(parts, outcome);
-        let body = answer::bodied(self.asked.wanted(), Body::passed(body));
+        let mut parts = delivery::with_outcome(parts, outcome);
+        let hint = body.size_hint();
+        let body = (Body::passed(body), &hint);
+        let body = answer::bodied(self.asked.wanted(), &mut parts.headers, body);
         Ok(Response::from_parts(parts, body))
     }
 
@@ -190,7 +192,7 @@ where
                 Joined::Waiter(seat) => (seat, None),
                 Joined::Starter(seat, pilot) => {
                     let (leading, delivery) = self.lead(pilot, Ownership::Requests, slot);
-                    leading.take_off(None);
+                    leading.take_off();
                     (seat, Some(delivery))
                 }
             };
@@ -238,6 +240,7 @@ where
             intent: self.intent,
             slot,
             delivery: Some(delivery),
+            permit: None,
             pilot,
         };
         (leading, delivered)
@@ -316,18 +319,15 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         let key = match (slot, &self.asked.method) {
             (Slot::Extra(_), &Method::HEAD) => self.key.in_class(Class::ExtraHead),
             (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
-            (Slot::Build, _) => self.asked.key_in_class(&self.key),
+            (Slot::Build, _) if self.cache.shared().is_some() => self.asked.key_in_class(&self.key),
+            // Nobody else elects one of two flights.
+            (Slot::Build, _) => self.asked.key_of_all(&self.key),
         };
-        self.board(&key)
-    }
-
-    /// Joins the flight under `key`, or starts one.
-    fn board(&self, key: &Key) -> Joined {
         let now = self.cache.moment();
         let overtaken = |flight: &Flight| self.cache.purges().overtake(flight.began, &self.tags);
         self.cache
             .flights()
-            .join(key, now, self.policy.waiters, overtaken)
+            .join(&key, now, self.policy.waiters, overtaken)
     }
 
     /// Takes the request back from the flight, for a build elsewhere; `false` if it builds with it already.

@@ -8,10 +8,10 @@ use tower_service::Service;
 
 use super::{Exchange, Intent, leading::Ownership};
 use crate::{
+    asked::Circle,
     body::BoxError,
     entry::{Entry, Worth},
     flight::Joined,
-    key::{Class, Key},
     shared::Slot,
 };
 
@@ -25,26 +25,30 @@ where
     ResBody::Data: Send,
     ResBody::Error: Into<BoxError>,
 {
-    /// Refreshes an entry that has already answered this request: nobody waits, and whoever misses it
+    /// Refreshes the entry that has already answered this request: nobody waits. Who misses a stale one
     /// meanwhile joins.
-    pub(crate) fn refresh(self) {
-        let key = self.asked.key_in_class(&self.key);
-        self.refresh_as(&key);
+    pub(crate) fn refresh(mut self) {
+        let is_early = |entry: &Arc<Entry>| entry.worth(Instant::now()) == Worth::Fresh;
+        self.asked.circle = if self.stale.as_ref().is_some_and(is_early) {
+            Circle::EarlyRefreshes
+        } else {
+            Circle::Everybody
+        };
+        self.start_refresh();
     }
 
-    /// Refreshes what the shared tier has found for this request if it is time for that. Who asks
-    /// meanwhile has it found again, and is not to join.
+    /// Refreshes what the shared tier has found for this request, if it is time for that.
     pub(super) fn refresh_early(mut self, entry: Arc<Entry>) {
         let now = Instant::now();
         if entry.worth(now) == Worth::Fresh && self.policy.is_early(&entry, now) {
             self.intent = Intent::Renew;
+            self.asked.circle = Circle::EarlyRefreshes;
             self.stale = Some(entry);
-            let key = self.key.in_class(Class::Early);
-            self.refresh_as(&key);
+            self.start_refresh();
         }
     }
 
-    fn refresh_as(self, key: &Key) {
+    fn start_refresh(self) {
         // What a HEAD would build is no entry.
         if self.asked.method == Method::HEAD || self.note().is_some() || self.cache.is_closed() {
             return;
@@ -52,9 +56,10 @@ where
         let Some(permit) = self.cache.refresh_permit() else {
             return;
         };
-        if let Joined::Starter(seat, pilot) = self.board(key) {
-            let (leading, delivery) = self.lead(pilot, Ownership::Nobody, Slot::Build);
-            leading.take_off(Some(permit));
+        if let Joined::Starter(seat, pilot) = self.join(Slot::Build) {
+            let (mut leading, delivery) = self.lead(pilot, Ownership::Nobody, Slot::Build);
+            leading.permit = Some(permit);
+            leading.take_off();
             drop((seat, delivery));
         }
     }

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use http::Method;
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep},
+};
 
 use super::{Intent, leading::Ownership, poll::Poll};
 use crate::{
@@ -39,7 +42,7 @@ pub(super) struct Seek<'a> {
 /// What came of it.
 pub(super) enum Sought {
     Found(News),
-    /// Somebody else is at it, and nobody here waits for it.
+    /// Nobody here waits: another process is at it, or nothing can come of it for others.
     Nobody,
     Build {
         lease: Option<Lease>,
@@ -53,7 +56,8 @@ pub(super) enum Sought {
 }
 
 impl Seek<'_> {
-    pub(super) async fn run(self) -> Sought {
+    /// `permit` to refresh is given back where another process is at it.
+    pub(super) async fn run(self, permit: &mut Option<OwnedSemaphorePermit>) -> Sought {
         let stores = self.policy.mode == Mode::Cache;
         if let Some(news) = self.look_again().filter(|_| stores) {
             return Sought::Found(news);
@@ -64,7 +68,7 @@ impl Seek<'_> {
             self.flight.tell(News::Landed(Verdict::Uncacheable));
         }
         match self.cache.shared() {
-            Some(shared) if stores => self.claim(shared).await,
+            Some(shared) if stores => self.claim(shared, permit).await,
             None if stores => Sought::build(None, self.trusted()),
             _ => Sought::build(None, None),
         }
@@ -84,7 +88,11 @@ impl Seek<'_> {
             .then(|| News::Landed(Verdict::Stored(entry)))
     }
 
-    async fn claim(&self, shared: &Arc<Shared>) -> Sought {
+    async fn claim(
+        &self,
+        shared: &Arc<Shared>,
+        permit: &mut Option<OwnedSemaphorePermit>,
+    ) -> Sought {
         let place = Cache::place(self.resource, self.key);
         // Registered before the claim is sent, so that no release is missed.
         let mut watch = shared.watch(place.resource);
@@ -125,6 +133,7 @@ impl Seek<'_> {
                     awaited = Some(since);
                     // It answered: from now on the build is what is waited for.
                     budget = shared.budget();
+                    *permit = None;
                     left
                 }
             };
@@ -192,9 +201,9 @@ impl Seek<'_> {
                 if self.wants(&entry, awaited) {
                     Sought::Found(match awaited {
                         None => News::Found(entry),
-                        Some(_) => News::Renewed(entry),
+                        Some(_) => News::Awaited(entry),
                     })
-                } else if self.asked.method == Method::HEAD {
+                } else if self.purpose() == Purpose::Look {
                     Sought::build(None, Some(entry))
                 } else {
                     return Claims::Renew(entry);

@@ -21,7 +21,7 @@ pub(crate) enum News {
     /// The shared tier has the entry.
     Found(Arc<Entry>),
     /// The same, and it is of a build that this flight has waited for.
-    Renewed(Arc<Entry>),
+    Awaited(Arc<Entry>),
     /// The resource has variants: look under the one that the request asks for.
     Elsewhere(Fields),
     Landed(Verdict),

@@ -94,7 +94,9 @@ pub(crate) enum Class {
     Head = b'H' as isize,
     /// Ranges on a cold key, which build nothing.
     Look = b'R' as isize,
-    /// Early refreshes of what the shared tier confirms for each request: none waits for them.
+    /// Requests that renew what is stored, among themselves.
+    Renewal = b'N' as isize,
+    /// Refreshes of what is fresh, for which nobody waits.
     Early = b'E' as isize,
     /// The one extra build of those whose wait timed out.
     Extra = b'X' as isize,

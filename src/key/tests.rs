@@ -45,6 +45,7 @@ fn classes_of_use_never_meet() {
         Class::Get,
         Class::Head,
         Class::Look,
+        Class::Renewal,
         Class::Early,
         Class::Extra,
         Class::ExtraHead,
@@ -95,6 +96,27 @@ fn the_default_port_depends_on_the_scheme_where_it_is_known() {
         default_key("http://a.example:/"),
         default_key("http://a.example/")
     );
+}
+
+#[test]
+fn a_port_that_is_not_the_default_one_to_the_letter_is_another_one() {
+    let plain = default_key("http://a.example/");
+    for port in ["80", "443", ""] {
+        let host = format!("a.example:{port}");
+        let named = write(
+            &KeyRules::default(),
+            &request("/", &[("host", host.as_bytes())]),
+        );
+        assert_eq!(named, Ok(plain.clone()), "{port}");
+    }
+    for port in ["+80", "080", "0443", "80 ", "8a", "-80"] {
+        let host = format!("a.example:{port}");
+        let named = write(
+            &KeyRules::default(),
+            &request("/", &[("host", host.as_bytes())]),
+        );
+        assert_ne!(named, Ok(plain.clone()), "{port}");
+    }
 }
 
 /// RFC 9110 section 4.2.3.

@@ -136,7 +136,7 @@ fn lease() -> Arc<Lease> {
         place: place(),
         slot: Slot::Build,
         token: Token::random().unwrap(),
-        over: None,
+        renews: None,
         began: TierTime::default(),
         ttl: Duration::from_secs(3),
         hold: None,

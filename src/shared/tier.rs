@@ -120,7 +120,7 @@ pub(crate) struct Lease {
     pub(crate) slot: Slot,
     pub(crate) token: Token,
     /// The entry that was there when it was granted. A fresh one that is not this is of another build.
-    pub(crate) over: Option<Token>,
+    pub(crate) renews: Option<Token>,
     /// When it was granted: what was purged later fences the fill.
     pub(crate) began: TierTime,
     /// How long it lasts without renewal.

@@ -29,7 +29,7 @@ impl Undo {
             place: claim.place,
             slot: claim.slot,
             token: claim.token.clone(),
-            over: None,
+            renews: None,
             began: TierTime::default(),
             ttl: claim.lease_ttl,
             hold: None,

@@ -4,51 +4,16 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use tokio::task::JoinHandle;
-use tower_stampede::{BufferLayer, Cache, CacheBuilder, Target};
+use tower_stampede::{BufferLayer, Cache, Target};
 
 use crate::support::{
-    pairs::Pair,
     redis::RedisServer,
+    tiers::Tier,
     worker::{
         AMPLE, Answer, Handler, Incoming, Outgoing, Worker, builder, caching, failing, get, layer,
-        settled, text, uncacheable, until, waiting,
+        settled, text, uncacheable, waiting,
     },
 };
-
-enum Tier {
-    Redis(RedisServer),
-    Pair(Pair),
-}
-
-impl Tier {
-    fn all() -> [Self; 2] {
-        [
-            Self::Redis(RedisServer::start()),
-            Self::Pair(Pair::memory()),
-        ]
-    }
-
-    fn builder(&self) -> CacheBuilder {
-        match self {
-            Self::Redis(redis) => builder(redis.url()),
-            Self::Pair(pair) => pair.builder(),
-        }
-    }
-
-    /// How often it has been asked.
-    fn asked(&self) -> u64 {
-        match self {
-            Self::Redis(redis) => redis.count("evalsha"),
-            Self::Pair(pair) => pair.in_memory().0.trips().0,
-        }
-    }
-
-    /// Returns once whoever waits has looked again and again.
-    async fn is_polled(&self) {
-        let before = self.asked();
-        until(|| self.asked() >= before + 5).await;
-    }
-}
 
 /// What makes a worker want a new entry.
 #[derive(Clone, Copy, Debug, PartialEq)]

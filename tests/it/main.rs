@@ -131,6 +131,8 @@ mod keys;
 #[cfg(feature = "redis")]
 mod leases;
 #[cfg(test)]
+mod lengths;
+#[cfg(test)]
 #[cfg(feature = "redis")]
 mod lifetimes;
 #[cfg(test)]
@@ -211,6 +213,9 @@ mod redis_faults;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod refreshing;
+#[cfg(test)]
+#[cfg(feature = "redis")]
+mod renewals;
 #[cfg(test)]
 #[cfg(feature = "redis")]
 mod renewing;

@@ -554,3 +554,21 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
     assert_eq!(workers[1].get("/two").await.text(), "build 2");
     assert_eq!(caches[0].stats().shared_failures.total(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_purge_overtakes_while_it_is_built_is_not_said_to_be_stored() {
+    let redis = RedisServer::start();
+    let handler = Handler::held();
+    let (caches, workers) = workers(&redis, 2, &handler, text);
+    let herd = workers[0].herd("/report", 2);
+    waiting(&caches, 2).await;
+    handler.has_begun(1).await;
+
+    let report = Uri::from_static("http://shop.example/report");
+    caches[0].purge(&report).await.unwrap();
+    handler.let_go();
+
+    for answer in herd.answers().await {
+        assert!(!answer.outcome.contains("stored"), "{answer:?}");
+    }
+}

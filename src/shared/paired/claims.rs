@@ -83,7 +83,7 @@ impl PairedTier {
             place: claim.place,
             slot: claim.slot,
             token: claim.token.clone(),
-            over: sight.entry.token.clone(),
+            renews: sight.entry.token.clone(),
             began: TierTime(number),
             ttl: claim.lease_ttl,
             hold: Some(Arc::new(hold)),

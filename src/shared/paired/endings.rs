@@ -79,7 +79,7 @@ impl PairedTier {
         let is_outdone = async {
             let tags = hold.tags();
             let sight = self.look(&Look::beside(lease, &tags, deadline)).await;
-            sight.is_ok_and(|sight| sight.entry.is_fresh && sight.entry.token != lease.over)
+            sight.is_ok_and(|sight| sight.entry.is_fresh && sight.entry.token != lease.renews)
         };
         let (key, response, period) = match *release {
             Release::Nothing | Release::Undo => return Held::Ours,

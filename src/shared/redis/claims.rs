@@ -177,7 +177,7 @@ impl RedisTier {
                     place: claim.place,
                     slot: claim.slot,
                     token: claim.token.clone(),
-                    over: Label::read(&reply.value).map(|(label, ..)| label.token),
+                    renews: Label::read(&reply.value).map(|(label, ..)| label.token),
                     began: reply.since,
                     ttl: claim.lease_ttl,
                     hold: None,

@@ -110,7 +110,7 @@ impl RedisTier {
             .arg(self.names.channel())
             .arg(self.events.woken(lease.place.resource))
             .arg(self.names.wakes(&lease.place.resource))
-            .arg(lease.over.as_ref().map_or("", Token::as_str));
+            .arg(lease.renews.as_ref().map_or("", Token::as_str));
         Ok(held(self.leases.invoke(&RELEASE, call).await?))
     }
 }

@@ -210,7 +210,7 @@ async fn a_claim_that_runs_after_it_was_undone_takes_no_lease() {
         place: late.place,
         slot: late.slot,
         token: late.token.clone(),
-        over: None,
+        renews: None,
         began: TierTime::default(),
         ttl: AMPLE,
         hold: None,

@@ -25,6 +25,8 @@ pub mod redis;
 pub mod serving;
 #[cfg(feature = "redis")]
 pub mod site;
+#[cfg(feature = "redis")]
+pub mod tiers;
 #[cfg(feature = "tls")]
 pub mod tls;
 #[cfg(feature = "redis")]
