@@ -80,6 +80,12 @@ fn renewed(build: usize, request: &Incoming) -> Outgoing {
     response.map(|_| format!("renewed by {build}").into())
 }
 
+fn unstored(build: usize, request: &Incoming) -> Outgoing {
+    let mut response = text(build, request);
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
 /// Two workers that hold the first build.
 async fn two(tier: &Tier, wish: Wish, handler: &Handler, respond: Respond) -> [Site; 2] {
     let at_once = || tier.builder().shutdown_grace(Duration::ZERO);
@@ -141,7 +147,11 @@ async fn what_one_worker_refreshes_ahead_of_time_reaches_those_who_wanted_to_how
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_that_comes_to_nothing_is_not_tried_by_each_worker_in_turn() {
-    let ways: [(&str, Respond); 2] = [("fails", failing), ("uncacheable", uncacheable)];
+    let ways: [(&str, Respond); 3] = [
+        ("fails", failing),
+        ("uncacheable", uncacheable),
+        ("not stored", unstored),
+    ];
     for (way, respond) in ways {
         for tier in Tier::all() {
             let (wish, handler) = (Wish::AheadOfTime, Handler::held());
