@@ -114,13 +114,16 @@ pub(crate) fn bodied<B>(
     if *wanted.method != Method::HEAD {
         return body;
     }
+    let Some(length) = hint.exact() else {
+        return Body::withheld();
+    };
     // What was built for a HEAD may be empty although the response to GET is not.
-    if let Some(length) = hint.exact().filter(|length| *length > 0) {
+    if length > 0 {
         headers
             .entry(header::CONTENT_LENGTH)
             .or_insert_with(|| length.into());
     }
-    Body::withheld()
+    Body::empty()
 }
 
 /// A response whose body is still to come: all of it, or none if the request has it already.
@@ -135,7 +138,7 @@ pub(crate) fn opening<B>(
     }
     parts.status = StatusCode::NOT_MODIFIED;
     conditional::into_not_modified(&mut parts.headers);
-    Response::from_parts(parts, Body::withheld())
+    Response::from_parts(parts, Body::empty())
 }
 
 /// Turns a complete response into what is wanted of it.
@@ -148,15 +151,18 @@ fn form<B>(
     if wanted.is_unchanged(*status, headers) {
         *status = StatusCode::NOT_MODIFIED;
         conditional::into_not_modified(headers);
-        return Body::withheld();
+        return Body::empty();
     }
     if *wanted.method == Method::HEAD {
         // RFC 9110 section 9.3.2: the length that GET would have had.
-        if !body.is_empty() && trailers.is_none() {
+        if trailers.is_some() {
+            return Body::withheld();
+        }
+        if !body.is_empty() {
             let length = || body.len().into();
             headers.entry(header::CONTENT_LENGTH).or_insert_with(length);
         }
-        return Body::withheld();
+        return Body::empty();
     }
     match wanted.special {
         Some(special) if *status == StatusCode::OK && special.contains_key(header::RANGE) => {
@@ -209,7 +215,7 @@ pub(crate) fn from_stream<B>(
     outcome.write(&mut headers);
     if wanted.is_unchanged(stream.head.status, &headers) {
         conditional::into_not_modified(&mut headers);
-        return response(StatusCode::NOT_MODIFIED, headers, Body::withheld());
+        return response(StatusCode::NOT_MODIFIED, headers, Body::empty());
     }
     let body = Body::shared(stream.body.reader(), stream.hint, presence);
     let body = bodied(wanted, &mut headers, (body, &stream.hint));

@@ -42,9 +42,9 @@ pub(crate) enum Errand {
     Look,
 }
 
-/// With whom it shares what is remembered of builds, and where the shared tier elects who builds,
+/// With whom it shares what is remembered of builds, and where a shared tier elects who builds,
 /// flights: those who take what there is neither wait for those who don't, nor hear from them that a
-/// fresh entry could not be renewed.
+/// fresh entry could not be renewed. Without a shared tier all are one circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Circle {
     Everybody,

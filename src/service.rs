@@ -261,7 +261,7 @@ impl<S> BufferService<S> {
         }
         let only_an_entry = facts.wants_an_entry_or_nothing();
         let builds_nothing = only_an_entry || self.policy.passes(&parts);
-        if builds_nothing && self.policy.mode == Mode::Cache && self.cache.shared().is_some() {
+        if builds_nothing && self.is_shared() {
             let exchange = self.exchange((parts, body), key, facts, stale);
             return ResponseFuture::exchange(telling.on_all(exchange.look()));
         }
@@ -280,6 +280,11 @@ impl<S> BufferService<S> {
         }
         let exchange = self.exchange((parts, body), key, facts, stale);
         ResponseFuture::exchange(telling.on_all(exchange.run()))
+    }
+
+    /// Whether other processes have part in what is stored.
+    fn is_shared(&self) -> bool {
+        self.policy.mode == Mode::Cache && self.cache.shared().is_some()
     }
 
     /// What the answer says of itself beyond the default.
@@ -316,9 +321,9 @@ impl<S> BufferService<S> {
             client_method: mem::replace(&mut parts.method, method.clone()),
             method,
             errand: Errand::Build,
-            circle: match (facts.intent, self.policy.mode) {
-                (Intent::Renew, Mode::Cache) => Circle::Renewals,
-                _ => Circle::Everybody,
+            circle: match facts.intent {
+                Intent::Renew if self.is_shared() => Circle::Renewals,
+                Intent::Renew | Intent::Answer => Circle::Everybody,
             },
             headers: parts.headers.clone(),
             authorization: facts.authorization,

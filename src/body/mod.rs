@@ -94,7 +94,7 @@ impl<B> Body<B> {
         Self::full(Bytes::new(), None)
     }
 
-    /// No body in a response that speaks of one (to a HEAD, or a 304): its length is not stated to be 0.
+    /// No body, to a HEAD, in place of one of unknown length: that is not stated to be 0.
     pub(crate) fn withheld() -> Self {
         Kind::Withheld.into()
     }

@@ -19,7 +19,7 @@ use crate::{
     flight::{Failure, LARGEST_FAILURE, News, Verdict},
     http::vary::Vary,
     judge::{Fate, Judged, Sharing},
-    key::{Digest, Key},
+    key::{Class, Digest, Key},
     memos::{Memo, Note},
     purges::Since,
     shared::{Filled, Held, Place, Release, TOLD},
@@ -194,10 +194,9 @@ where
 
     fn keep(&self, key: &Key, entry: Arc<Entry>) {
         self.cache.keep(key, entry);
-        self.cache.memos().clear(&self.key);
-        self.cache
-            .memos()
-            .clear(&self.asked.key_in_class(&self.key));
+        for class in [Class::Get, Class::Renewal, Class::Early] {
+            self.cache.memos().clear(&self.key.in_class(class));
+        }
     }
 
     /// Gives the response to those in the flight, and nobody later.

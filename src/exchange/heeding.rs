@@ -93,10 +93,10 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         }
     }
 
-    /// Who renews an entry wants a later one.
-    fn is_new_enough(&self, entry: &Entry) -> bool {
-        let is_later = |known: &Arc<Entry>| entry.built.is_after(&known.built);
-        self.intent == Intent::Answer || self.stale.as_ref().is_none_or(is_later)
+    /// Who renews an entry wants another one.
+    fn is_new_enough(&self, entry: &Arc<Entry>) -> bool {
+        let is_another = |known: &Arc<Entry>| !Arc::ptr_eq(known, entry);
+        self.intent == Intent::Answer || self.stale.as_ref().is_none_or(is_another)
     }
 
     /// What an entry that the flight has come to is to this request.

@@ -37,7 +37,7 @@ use self::{
 pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
-    asked::{Asked, Errand},
+    asked::{Asked, Circle, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::Entry,
@@ -45,7 +45,7 @@ use crate::{
     key::{Class, Digest, Key},
     memos::Note,
     policy::Policy,
-    shared::Slot,
+    shared::{Shared, Slot},
     status::{End, Forward, Outcome},
 };
 
@@ -319,8 +319,7 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         let key = match (slot, &self.asked.method) {
             (Slot::Extra(_), &Method::HEAD) => self.key.in_class(Class::ExtraHead),
             (Slot::Extra(_), _) => self.key.in_class(Class::Extra),
-            (Slot::Build, _) if self.cache.shared().is_some() => self.asked.key_in_class(&self.key),
-            // Nobody else elects one of two flights.
+            (Slot::Build, _) if self.is_apart() => self.asked.key_in_class(&self.key),
             (Slot::Build, _) => self.asked.key_of_all(&self.key),
         };
         let now = self.cache.moment();
@@ -328,6 +327,16 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
         self.cache
             .flights()
             .join(&key, now, self.policy.waiters, overtaken)
+    }
+
+    /// Whether its circle has flights of its own: if the shared tier elects one of two that build. Who
+    /// misses what is being refreshed early joins, unless hits would too.
+    fn is_apart(&self) -> bool {
+        let joins = |shared: &Arc<Shared>| {
+            self.asked.circle == Circle::EarlyRefreshes && shared.trusts_local()
+        };
+        let shared = self.cache.shared().filter(|shared| shared.elects());
+        shared.is_some_and(|shared| !joins(shared))
     }
 
     /// Takes the request back from the flight, for a build elsewhere; `false` if it builds with it already.

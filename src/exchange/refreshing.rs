@@ -29,7 +29,8 @@ where
     /// meanwhile joins.
     pub(crate) fn refresh(mut self) {
         let is_early = |entry: &Arc<Entry>| entry.worth(Instant::now()) == Worth::Fresh;
-        self.asked.circle = if self.stale.as_ref().is_some_and(is_early) {
+        let is_shared = self.cache.shared().is_some();
+        self.asked.circle = if is_shared && self.stale.as_ref().is_some_and(is_early) {
             Circle::EarlyRefreshes
         } else {
             Circle::Everybody

@@ -104,6 +104,12 @@ impl Seek<'_> {
         let mut refused = self.held().filter(|_| purpose == Purpose::Refresh);
         let mut slot = self.slot;
         loop {
+            // Another flight of this process may have been at it.
+            if awaited.is_some()
+                && let Some(news) = self.look_again()
+            {
+                return Sought::Found(news);
+            }
             let Ok(token) = Token::random() else {
                 return Sought::build(None, self.trusted());
             };
@@ -122,7 +128,7 @@ impl Seek<'_> {
             };
             let claimed = shared.claim(claim, &mut budget).await;
             let left = match self.take(claimed, began, awaited) {
-                Claims::Settled(sought) => return sought,
+                Claims::Settled(sought) => return self.permitted(sought, permit),
                 Claims::Renew(entry) => {
                     purpose = Purpose::Refresh;
                     refused = Some(entry);
@@ -145,6 +151,27 @@ impl Seek<'_> {
                     return Sought::Nobody;
                 }
             }
+        }
+    }
+
+    /// A refresh that has followed another process needs the right to build again.
+    fn permitted(&self, sought: Sought, permit: &mut Option<OwnedSemaphorePermit>) -> Sought {
+        let (Sought::Build { .. } | Sought::Refresh { .. }) = &sought else {
+            return sought;
+        };
+        if self.ownership == Ownership::Nobody && permit.is_none() {
+            *permit = self.cache.refresh_permit();
+        }
+        match sought {
+            sought if self.ownership == Ownership::Requests || permit.is_some() => sought,
+            Sought::Build {
+                lease: Some(lease), ..
+            }
+            | Sought::Refresh { lease, .. } => {
+                self.cache.give_back(lease);
+                Sought::Nobody
+            }
+            _ => Sought::Nobody,
         }
     }
 
@@ -249,7 +276,10 @@ impl Seek<'_> {
                 self.cache.give_back(lease);
                 Sought::Nobody
             }
-            Some(stale) if self.answers_while_refreshed(&stale) => {
+            Some(stale)
+                if self.ownership == Ownership::Requests
+                    && self.answers_while_refreshed(&stale) =>
+            {
                 self.flight.tell(News::Found(Arc::clone(&stale)));
                 Sought::Refresh { lease, stale }
             }

@@ -304,6 +304,11 @@ impl Shared {
         self.coherence.is_proven() || self.breaker.standing() != Standing::Closed
     }
 
+    /// Whether leases are to be had, as far as is known.
+    pub(crate) fn elects(&self) -> bool {
+        self.breaker.standing() == Standing::Closed
+    }
+
     /// The right to ask, unless the tier has failed too often just before.
     fn admit(&self) -> Option<Permit> {
         let admitted = self.breaker.admit().ok();

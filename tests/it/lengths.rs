@@ -1,5 +1,5 @@
-//! What is said of the length of a body that is not sent: to a HEAD, and in a 304, through an axum router,
-//! which states the length of what it sends where nobody else has.
+//! What is said to a HEAD of the length of the body that it does not get, through an axum router, which
+//! states the length of what it sends where nobody else has.
 
 use std::{convert::Infallible, future::Future, time::Duration};
 
@@ -49,11 +49,8 @@ async fn uncacheable() -> impl IntoResponse {
 }
 
 /// Six bytes, as far as anything is said of it; `None`: nothing.
-async fn length(app: &Router, method: Method, fields: &[(&str, &str)]) -> Option<String> {
-    let mut request = Request::builder().method(method).uri("/a");
-    for (name, value) in fields {
-        request = request.header(*name, *value);
-    }
+async fn length(app: &Router, method: Method) -> Option<String> {
+    let request = Request::builder().method(method).uri("/a");
     let request = request.header("host", "shop.example");
     let request = request.body(Body::empty()).unwrap();
     let response = app.clone().oneshot(request).await.unwrap();
@@ -76,24 +73,20 @@ where
         layer().mode(Mode::Bypass),
     ];
     let bare = Router::new().route("/a", get(handler));
-    let stated = length(&bare, Method::HEAD, &[]).await;
+    let stated = length(&bare, Method::HEAD).await;
     for layer in layers {
         let app = bare.clone().layer(layer);
         let six = Some("6".to_owned());
-        let herd = (0..3).map(|_| length(&app, Method::HEAD, &[]));
+        let herd = (0..3).map(|_| length(&app, Method::HEAD));
         let mut heads = futures_util::future::join_all(herd).await;
         // After it there may be an entry, of which the length is known.
-        length(&app, Method::GET, &[]).await;
-        heads.push(length(&app, Method::HEAD, &[]).await);
+        length(&app, Method::GET).await;
+        heads.push(length(&app, Method::HEAD).await);
         for head in heads {
             assert!(
                 head == stated || head == six,
                 "{head:?}, and not {stated:?}"
             );
-        }
-        for method in [Method::GET, Method::HEAD] {
-            let news = length(&app, method, &[("if-none-match", "\"a\"")]).await;
-            assert_ne!(news.as_deref(), Some("0"));
         }
     }
 }
