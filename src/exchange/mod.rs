@@ -37,7 +37,7 @@ use self::{
 pub(crate) use self::{nested::Building, parcel::Parcel};
 use crate::{
     answer,
-    asked::{Asked, Circle, Errand},
+    asked::{Asked, Errand},
     body::{Body, BoxError},
     cache::Cache,
     entry::Entry,
@@ -45,7 +45,7 @@ use crate::{
     key::{Class, Digest, Key},
     memos::Note,
     policy::Policy,
-    shared::{Shared, Slot},
+    shared::Slot,
     status::{End, Forward, Outcome},
 };
 
@@ -329,14 +329,9 @@ impl<S, ReqBody> Exchange<S, ReqBody> {
             .join(&key, now, self.policy.waiters, overtaken)
     }
 
-    /// Whether its circle has flights of its own: if the shared tier elects one of two that build. Who
-    /// misses what is being refreshed early joins, unless hits would too.
+    /// Whether its circle has flights of its own: while the shared tier elects one of two that build.
     fn is_apart(&self) -> bool {
-        let joins = |shared: &Arc<Shared>| {
-            self.asked.circle == Circle::EarlyRefreshes && shared.trusts_local()
-        };
-        let shared = self.cache.shared().filter(|shared| shared.elects());
-        shared.is_some_and(|shared| !joins(shared))
+        self.cache.shared().is_some_and(|shared| shared.elects())
     }
 
     /// Takes the request back from the flight, for a build elsewhere; `false` if it builds with it already.
