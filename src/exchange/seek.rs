@@ -276,10 +276,7 @@ impl Seek<'_> {
                 self.cache.give_back(lease);
                 Sought::Nobody
             }
-            Some(stale)
-                if self.ownership == Ownership::Requests
-                    && self.answers_while_refreshed(&stale) =>
-            {
+            Some(stale) if self.answers_while_refreshed(&stale) => {
                 self.flight.tell(News::Found(Arc::clone(&stale)));
                 Sought::Refresh { lease, stale }
             }
