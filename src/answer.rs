@@ -114,7 +114,12 @@ pub(crate) fn bodied<B>(
     if *wanted.method != Method::HEAD {
         return body;
     }
-    let Some(length) = hint.exact() else {
+    withheld(headers, hint.exact())
+}
+
+/// No body, to a HEAD, in place of one of this length, if that is known.
+fn withheld<B>(headers: &mut HeaderMap, length: Option<u64>) -> Body<B> {
+    let Some(length) = length else {
         return Body::withheld();
     };
     // What was built for a HEAD may be empty although the response to GET is not.
@@ -154,15 +159,9 @@ fn form<B>(
         return Body::empty();
     }
     if *wanted.method == Method::HEAD {
-        // RFC 9110 section 9.3.2: the length that GET would have had.
-        if trailers.is_some() {
-            return Body::withheld();
-        }
-        if !body.is_empty() {
-            let length = || body.len().into();
-            headers.entry(header::CONTENT_LENGTH).or_insert_with(length);
-        }
-        return Body::empty();
+        // Where there are trailers, none is stated to GET either.
+        let length = trailers.is_none().then_some(body.len() as u64);
+        return withheld(headers, length);
     }
     match wanted.special {
         Some(special) if *status == StatusCode::OK && special.contains_key(header::RANGE) => {
